@@ -1,0 +1,3 @@
+"""The op families, in reading order. Importing one registers its records."""
+
+from . import elementwise
