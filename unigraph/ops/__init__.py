@@ -1,3 +1,4 @@
 """The op families, in reading order. Importing one registers its records."""
 
 from . import elementwise
+from . import index, movement, reduce
