@@ -12,7 +12,7 @@ from . import dims
 from .dims import Constraint
 from .dtypes import dtype
 from .errors import GraphError, TypeCheckError
-from .graph import CONSTANT, INPUT, KEY, STATE, WEIGHT, Graph, Operation, Value
+from .graph import CONSTANT, INPUT, KEY, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
 from .opdef import OpDef, registry
 from .tree import LEAF, TUPLE, DICT, Signature, Tree, flatten
 from .types import TensorType
@@ -126,6 +126,13 @@ class GraphBuilder:
         """A size as a scalar value: a constant when static, a ``dim_size`` operation otherwise."""
         dim = dims.normal(dim)
         return self.constant(dim, dtype_) if dims.is_static(dim) else self.dim_size(dim=dim, dtype=dtype_)
+
+    def label(self, value: Value, name: str) -> Value:
+        """Name a produced value, so that ``keep=`` and ``diff`` can point at it; a taken name is left alone."""
+        if name and not value.name and name not in self._names and value.role == PRODUCED:
+            self._names.add(name)
+            object.__setattr__(value, "name", name)
+        return value
 
     # -- operations ------------------------------------------------------------------------------
 

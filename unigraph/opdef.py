@@ -5,6 +5,7 @@ Families live in ``unigraph/ops``; this file is what they are written with.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -282,6 +283,42 @@ def define_composite(
 
     op = OpDef(name, operands, attrs or {}, infer, doc, examples, None, frozenset(properties.split()), function, family)
     return register(op)
+
+
+_ANNOTATIONS = {"bool": "bool", "int": "int", "float": "float", "str": "str", "tuple": "ints"}
+
+
+def composite(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: make a builder function an op of the language, under the function's name.
+
+    Positional parameters after the builder are operands (default None: optional); keyword-only ones
+    are attributes, typed by their annotation (bool, int, float, str, tuple of ints, or the name of
+    an attribute kind as a string). The function comes back unchanged; call the op as a builder
+    method. A file that uses it carries its decomposition, so it loads anywhere.
+
+    >>> @ug.composite
+    ... def scaled_tanh(b, x, *, scale: float = 1.0):
+    ...     "tanh(scale * x)."
+    ...     return b.tanh(b.mul(x, scale))
+
+    Raises GraphError when an op of that name exists, TypeError for an attribute without a kind.
+    """
+    operands, attrs = [], {}
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            operands.append(f"*{parameter.name}")
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            operands.append(parameter.name + ("" if parameter.default is parameter.empty else "?"))
+        else:
+            annotation = getattr(parameter.annotation, "__name__", parameter.annotation)
+            kind = _ANNOTATIONS.get(annotation, annotation)
+            if kind not in ATTR_KINDS:
+                raise TypeError(f"attribute {parameter.name!r} of {function.__name__} needs a type: {', '.join(ATTR_KINDS)}")
+            default = REQUIRED if parameter.default is parameter.empty else parameter.default
+            attrs[parameter.name] = Attr(kind, default)
+    doc = inspect.getdoc(function) or ""
+    define_composite(function.__name__, ", ".join(operands), function, doc, attrs=attrs, family="user")
+    return function
 
 
 def require(condition: Any, label: str, message: str) -> None:
