@@ -11,18 +11,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import InputError, missing_package
 
 if TYPE_CHECKING:
     import sympy
 
-    Dim = int | sympy.Expr
+    Dim: TypeAlias = int | sympy.Expr
 else:
     Dim = Any
 
 MAX_EXPRESSION = 4096  # characters; a longer size expression in a file is hostile
+MAX_TERMS = 256  # terms after multiplying out, and nodes of the expression: more takes sympy too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +247,16 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 }
 
 
+def _terms(node: ast.AST, nodes: list[int], depth: int) -> int:
+    """A bound on the number of terms that ``node`` has once multiplied out."""
+    nodes[0] += 1
+    if nodes[0] > MAX_TERMS or depth > 64:
+        raise ValueError("size expression is too large")
+    parts = [_terms(n, nodes, depth + 1) for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr)]
+    product = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult)
+    return math.prod(parts) if product else sum(parts) or 1
+
+
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Dim:
     """The dim written as ``text``, such as ``batch``, ``2*seq + 1`` or ``max(1, n // 2)``.
@@ -258,6 +269,9 @@ def parse(text: str) -> Dim:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
         raise ValueError(f"{text[:80]!r} is not a size expression") from error
+
+    if _terms(tree, [0], 0) > MAX_TERMS:
+        raise ValueError("size expression is too large when multiplied out")
 
     def walk(node: ast.AST, depth: int) -> Any:
         if depth > 64:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .. import dims
 from ..dims import Dim
@@ -54,16 +54,16 @@ def at_most(a: Dim, b: Dim) -> bool:
     """False only when ``a > b`` is certain."""
     if type(a) is int and type(b) is int:
         return a <= b
-    difference = dims.normal(b - a)
+    difference: Any = dims.normal(b - a)
     return difference >= 0 if type(difference) is int else difference.is_negative is not True
 
 
-def not_negative(dim: Dim) -> bool:
+def not_negative(dim: Any) -> bool:
     """False only when ``dim`` is certainly below zero."""
     return dim >= 0 if type(dim) is int else dim.is_negative is not True
 
 
-def at_least_zero(dim: Dim) -> Dim:
+def at_least_zero(dim: Any) -> Dim:
     """max(dim, 0), left bare where the symbols cannot make it negative."""
     if type(dim) is int:
         return max(dim, 0)
@@ -79,7 +79,7 @@ def window_count(size: Dim, window: int, stride: int) -> Dim:
     """Number of places where a window of that extent fits into ``size`` elements."""
     if type(size) is int:
         return (size - window) // stride + 1 if size >= window else 0
-    room = dims.normal(size - window + stride)
+    room: Any = dims.normal(size - window + stride)
     count = dims.floordiv(room, stride)
     return count if type(count) is int or room.is_nonnegative else dims.maximum(count, 0)
 

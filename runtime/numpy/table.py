@@ -1,0 +1,41 @@
+"""The reference table: what every op means on NumPy arrays. Clear and right first, fast second."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unigraph.evaluate import Program, Table
+
+from . import elementwise, index, movement, reduce, special
+
+
+class Region:
+    """A region as rows see it: called with arrays, it gives a tuple of arrays."""
+
+    def __init__(self, program: Program, symbols: Mapping[str, Any]):
+        self.program, self.symbols = program, symbols
+        words = [op.op.properties for op in program.graph.all_edges()]
+        # True: takes arrays of any one shape where its types say scalar.
+        self.elementwise = all(w & {"elementwise", "select", "clamp", "identity"} for w in words)
+
+    def __call__(self, *args: Any) -> tuple[Any, ...]:
+        return self.program.run(args, symbols=self.symbols)
+
+
+class NumpyTable(Table):
+    """Rows over NumPy arrays; regions know whether they are elementwise."""
+
+    name = "numpy"
+
+    def region(self, program: Program, symbols: Mapping[str, Any]) -> Region:
+        return Region(program, symbols)
+
+
+TABLE = NumpyTable(
+    elementwise.ROWS,
+    special.ROWS,
+    movement.ROWS,
+    index.ROWS,
+    reduce.ROWS,
+)
