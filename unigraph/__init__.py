@@ -6,6 +6,8 @@ Names load on first use, so that ``import unigraph`` costs nothing and needs no 
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -71,6 +73,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_PUBLIC})
+
+
+class _Package(ModuleType):
+    """Keeps ``unigraph.check`` the function: importing the module of that name would hide it."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _PUBLIC or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 if TYPE_CHECKING:

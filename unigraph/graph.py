@@ -104,7 +104,8 @@ class Graph:
     ``inputs`` are what a caller passes (roles ``input`` and ``key``); ``data`` maps every weight,
     state and constant to its array, or to None while a weight is not bound. ``states`` pairs each
     state with the value that replaces it after a call. ``symbols`` holds the constraints of the
-    symbolic sizes.
+    symbolic sizes. ``extra`` keeps what a file held in fields that this version does not know, so
+    that saving again loses nothing.
     """
 
     inputs: tuple[Value, ...]
@@ -115,6 +116,7 @@ class Graph:
     signature: Signature | None = None
     symbols: Mapping[str, Constraint] = field(default_factory=dict)
     name: str = ""
+    extra: bytes = b""
 
     @cached_property
     def nodes(self) -> tuple[Value, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import namedtuple
 from collections.abc import Callable
+from keyword import iskeyword
 from typing import Any
 
 from .errors import InputError
@@ -133,7 +134,7 @@ def _unflatten(tree: Tree, leaves: Any) -> Any:
         return dict(zip(tree.keys, items, strict=True))
     cls = _classes.get((tree.name, tree.keys))
     if cls is None:
-        name = tree.name if tree.name.isidentifier() else "Structure"
+        name = tree.name if tree.name.isidentifier() and not iskeyword(tree.name) else "Structure"
         cls = namedtuple(name, [str(k) for k in tree.keys], rename=True)  # type: ignore[misc]
     if tree.kind == DATACLASS and dataclasses.is_dataclass(cls):
         return cls(**dict(zip(map(str, tree.keys), items, strict=True)))
