@@ -50,6 +50,10 @@ class Table:
         """Apply one row; exporters override this to attach names and places."""
         return row(*args, **kwargs)
 
+    def composite(self, operation: Operation, program: Program, args: list[Any], symbols: Mapping[str, Any]) -> Iterable[Any]:
+        """Run the decomposition of a composite without a row; exporters override this as they do `call`."""
+        return program.run(args, symbols=symbols)
+
     def region(self, program: Program, symbols: Mapping[str, Any]) -> Row:
         """The callable that a row gets for a region."""
         return lambda *args: program.run(args, symbols=symbols)
@@ -181,7 +185,7 @@ class Program:
                         regions = tuple(table.region(r, sizes) for r in step.regions)
                         kwargs.update(step.operation.op.region_kwargs(regions))
                 if step.row is None:
-                    for slot, item in zip(step.outputs, step.inner.run(args, symbols=sizes), strict=True):
+                    for slot, item in zip(step.outputs, table.composite(step.operation, step.inner, args, sizes), strict=True):
                         env[slot] = item
                 elif step.single:
                     env[step.outputs[0]] = table.call(step.operation, step.row, args, kwargs)

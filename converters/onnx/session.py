@@ -1,0 +1,65 @@
+"""Running a graph with ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from unigraph.dtypes import dtype
+from unigraph.errors import EngineError
+from unigraph.graph import Graph, Value
+
+from .export import EXTERNAL_ABOVE, _Export, weight_bytes
+
+
+class OnnxProgram:
+    """A graph exported to ONNX and loaded into ONNX Runtime.
+
+    ``device`` is ``cpu`` or None; others need an ONNX Runtime built for them.
+    Raises UnsupportedError for a graph that ONNX cannot express, EngineError for a device that is not there.
+    """
+
+    def __init__(self, graph: Graph, device: Any = None, opset: int | None = None):
+        provider = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}.get(str(device or "cpu").split(":")[0])
+        if provider not in onnxruntime.get_available_providers():
+            raise EngineError(f"this ONNX Runtime has no device {device!r}; it has {onnxruntime.get_available_providers()}")
+        self.graph = graph
+        export = _Export(graph, opset, plain=True)
+        self._inputs = [i.name for i in export.inputs]
+        self._carried = [np.dtype(_numpy(i)) for i in export.inputs]
+        self._results = [np.dtype(v.type.dtype.numpy) for v in graph.results]
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        if weight_bytes(export.model) <= EXTERNAL_ABOVE:
+            self._session = onnxruntime.InferenceSession(export.model.SerializeToString(), options, providers=[provider])
+            return
+        import onnx
+
+        with tempfile.TemporaryDirectory(prefix="unigraph-onnx-") as folder:
+            path = os.path.join(folder, "model.onnx")
+            onnx.save_model(export.model, path, save_as_external_data=True, location="model.data", size_threshold=1024)
+            self._session = onnxruntime.InferenceSession(path, options, providers=[provider])
+
+    def run(self, inputs: Sequence[Any], states: Mapping[Value, Any] | None = None) -> list[np.ndarray]:
+        """Outputs, then the new value of each state, for NumPy inputs in the graph's order.
+
+        A key is its uint32 data. ``states`` replaces the data that the graph holds for its states.
+        """
+        held = [(states or self.graph.data)[s] for s, _ in self.graph.states]
+        feed = {
+            name: np.ascontiguousarray(np.asarray(x).astype(kind, copy=False)).reshape(np.shape(x))
+            for name, kind, x in zip(self._inputs, self._carried, (*inputs, *held), strict=True)
+        }
+        results = self._session.run(None, feed)
+        return [np.asarray(r).astype(kind, copy=False) for r, kind in zip(results, self._results, strict=True)]
+
+
+def _numpy(info: Any) -> Any:
+    from .dtypes import FROM_ONNX
+
+    return dtype(FROM_ONNX[info.type.tensor_type.elem_type]).numpy
