@@ -35,7 +35,7 @@ def flatten_call(
     Raises InputError saying which input is wrong, what was expected and what was given.
     """
     signature = signature_of(graph)
-    given = _by_structure(graph, signature, args, dict(kwargs))
+    given = match_inputs(graph, signature, args, dict(kwargs))
     kind = ""
     leaves: list[Any] = []
     for value in graph.inputs:
@@ -57,7 +57,7 @@ def _key(x: Any, value: Value, seed: int | None) -> Any:
     return key_data(x, value)
 
 
-def _by_structure(graph: Graph, signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Value, Any]:
+def match_inputs(graph: Graph, signature: Signature, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[Value, Any]:
     """Inputs found by position, by argument name and by input name."""
     values = {v.name: v for v in graph.inputs}
     slots = _slots(graph, signature)
