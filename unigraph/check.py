@@ -16,31 +16,31 @@ from .types import TensorType
 MAX_DEPTH = 64
 
 
-def check(graph: Graph) -> None:
-    """Raise unless ``graph`` is well formed.
+def check(graph: Graph, *, constants: bool = True) -> None:
+    """Raise unless ``graph`` is well formed. ``constants`` False lets constants be without data.
 
     GraphError: a value used before it is made, made twice or of another graph, a wrong role, data
     that does not fit, a name used twice, a state without update, a signature that does not fit.
     TypeCheckError: a type that differs from what the op infers. Both name the operation, its scope
     and its source.
     """
-    _check(graph, f"graph {graph.name!r}" if graph.name else "graph", 0, set())
+    _check(graph, f"graph {graph.name!r}" if graph.name else "graph", 0, set(), constants)
 
 
-def _check(graph: Graph, where: str, depth: int, seen: set[int]) -> None:
+def _check(graph: Graph, where: str, depth: int, seen: set[int], constants: bool) -> None:
     if id(graph) in seen:  # regions may be shared; each is checked once
         return
     seen.add(id(graph))
     if depth > MAX_DEPTH:
         raise GraphError(f"{where}: regions are nested deeper than {MAX_DEPTH}")
-    defined = _sources(graph, where, depth)
+    defined = _sources(graph, where, depth, constants)
     for index, operation in enumerate(graph.edges):
         for value in operation.inputs:
             if value not in defined:
                 raise _misplaced(graph, operation, value, index, where)
         _types(operation, where, index)
         for region in operation.regions:
-            _check(region, f"region of {_place(operation, where, index)}", depth + 1, seen)
+            _check(region, f"region of {_place(operation, where, index)}", depth + 1, seen, constants)
         for value in operation.outputs:
             if value in defined or value.role != PRODUCED:
                 raise GraphError(f"{_place(operation, where, index)}: makes {value!r}, which exists already")
@@ -55,7 +55,7 @@ def _place(operation: Operation, where: str, index: int) -> str:
     return f"{where}: operation {index}, {operation.op.name}{at}"
 
 
-def _sources(graph: Graph, where: str, depth: int) -> set[Value]:
+def _sources(graph: Graph, where: str, depth: int, constants: bool) -> set[Value]:
     names: set[str] = set()
     for value in graph.inputs:
         if value.role not in (INPUT, KEY):
@@ -64,7 +64,7 @@ def _sources(graph: Graph, where: str, depth: int) -> set[Value]:
         if value.role not in ((CONSTANT,) if depth else (WEIGHT, STATE, CONSTANT)):
             raise GraphError(f"{where}: {value!r} cannot hold data here (a region may hold constants only)")
         if array is None:
-            if value.role == CONSTANT:
+            if value.role == CONSTANT and constants:
                 raise GraphError(f"{where}: {value!r} has no data")
             continue
         wrong = mismatch(value, array)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, EncodeError
 
 from . import dims
 from .dims import Constraint
@@ -73,14 +73,16 @@ def encode(
     """
     encoder = _Encoder(refs or {}, constants)
     model = encoder.model
-    if graph.extra:
-        model.MergeFromString(graph.extra)
-    model.format_version, model.opset_version, model.producer = FORMAT_VERSION, OPSET_VERSION, producer
-    encoder.graph(graph, model.graph, 0)
-    model.strings.extend(encoder.strings)
     try:
+        if graph.extra:
+            model.MergeFromString(graph.extra)
+        model.format_version, model.opset_version, model.producer = FORMAT_VERSION, OPSET_VERSION, producer
+        encoder.graph(graph, model.graph, 0)
+        model.strings.extend(encoder.strings)
         return Encoded(model.SerializeToString(deterministic=True), encoder.constants)
-    except Exception as error:
+    except UnigraphError:
+        raise
+    except (ValueError, OverflowError, DecodeError, EncodeError) as error:  # strings that are no text, huge numbers
         raise FormatError(f"the graph cannot be written: {error}", "graph.pb") from error
 
 
@@ -142,6 +144,8 @@ class _Encoder:
         if value in self.refs:
             ref = self.refs[value]
         elif array is None:
+            if value.role == CONSTANT:
+                raise GraphError(f"{value!r} has no data: a constant is part of the program")
             ref = None
         else:
             array = np.asarray(array)
@@ -511,6 +515,8 @@ class _Decoder:
             raise FormatError("keys and children do not match, or a key stands twice", where)
         if kind in (LEAF, "none") and children:
             raise FormatError(f"a {kind} has children", where)
+        if message.name and kind not in ("namedtuple", "dataclass"):
+            raise FormatError(f"a {kind} has no class name", where)
         return Tree(kind, children, keys, message.name)
 
 
