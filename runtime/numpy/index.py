@@ -175,7 +175,7 @@ def _combine_short(x: Array, at: Array, updates: Array, ufunc: np.ufunc) -> Arra
 
 
 def nonzero(x: Array, symbol: str) -> Array:
-    return np.argwhere(widen(x) != 0).astype(np.int64).reshape(-1, x.ndim)
+    return np.argwhere(widen(x) != 0).astype(np.int64)
 
 
 def _quiet(f: Row) -> Row:
