@@ -1,0 +1,85 @@
+"""Gather, scatter and nonzero rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from unigraph.dtypes import i64
+from unigraph.errors import EngineError
+from unigraph.opdef import OpDef
+from unigraph.ops import index as i
+
+from .dtypes import to_jax
+
+_MODES = {
+    "clip": lax.GatherScatterMode.CLIP,
+    "fill": lax.GatherScatterMode.FILL_OR_DROP,
+    "promise": lax.GatherScatterMode.PROMISE_IN_BOUNDS,
+}
+_SCATTERS = {
+    "replace": lax.scatter,
+    "add": lax.scatter_add,
+    "sub": lax.scatter_sub,
+    "mul": lax.scatter_mul,
+    "min": lax.scatter_min,
+    "max": lax.scatter_max,
+}
+
+
+def _gather(
+    x: Any,
+    indices: Any,
+    offset_dims: Any,
+    collapsed_slice_dims: Any,
+    start_index_map: Any,
+    slice_sizes: Any,
+    operand_batching_dims: Any = (),
+    start_indices_batching_dims: Any = (),
+    mode: str = "clip",
+    fill_value: Any = None,
+) -> Any:
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims, collapsed_slice_dims, start_index_map, operand_batching_dims, start_indices_batching_dims
+    )
+    return lax.gather(x, indices, numbers, slice_sizes, mode=_MODES[mode], fill_value=fill_value)
+
+
+def _scatter(
+    x: Any,
+    indices: Any,
+    updates: Any,
+    combiner: str,
+    update_window_dims: Any,
+    inserted_window_dims: Any,
+    scatter_dims_to_operand_dims: Any,
+    operand_batching_dims: Any = (),
+    scatter_indices_batching_dims: Any = (),
+    mode: str = "fill",
+    unique_indices: bool = False,
+) -> Any:
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims,
+        inserted_window_dims,
+        scatter_dims_to_operand_dims,
+        operand_batching_dims,
+        scatter_indices_batching_dims,
+    )
+    scatter: Any = _SCATTERS[combiner]
+    return scatter(x, indices, updates, numbers, unique_indices=unique_indices, mode=_MODES[mode])
+
+
+def _nonzero(x: Any, symbol: str) -> Any:
+    if isinstance(x, jax.core.Tracer):
+        raise EngineError(
+            f"nonzero has a size ({symbol}) that depends on the data, which JAX cannot trace: "
+            "run this graph outside jax.jit, or on the numpy or torch engine"
+        )
+    return jnp.argwhere(x).astype(to_jax(i64))
+
+
+ROWS: Mapping[OpDef, Callable[..., Any]] = {i.gather: _gather, i.scatter: _scatter, i.nonzero: _nonzero}
