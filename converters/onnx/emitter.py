@@ -124,6 +124,42 @@ class Array:
             raise ValueError(f"the row that made {self.name} must give its shape")
         return self.shape_
 
+    def __add__(self, other: Any) -> Array:
+        return self.o.Add(self, other)
+
+    def __sub__(self, other: Any) -> Array:
+        return self.o.Sub(self, other)
+
+    def __mul__(self, other: Any) -> Array:
+        return self.o.Mul(self, other)
+
+    def __truediv__(self, other: Any) -> Array:
+        return self.o.Div(self, other)
+
+    def __rsub__(self, other: Any) -> Array:
+        return self.o.Sub(self.o.const(other, self.dtype), self)
+
+    def __rtruediv__(self, other: Any) -> Array:
+        return self.o.Div(self.o.const(other, self.dtype), self)
+
+    def __neg__(self) -> Array:
+        return self.o.Neg(self)
+
+    def __lt__(self, other: Any) -> Array:
+        return self.o.Less(self, other)
+
+    def __gt__(self, other: Any) -> Array:
+        return self.o.Greater(self, other)
+
+    def __le__(self, other: Any) -> Array:
+        return self.o.LessOrEqual(self, other)
+
+    def __ge__(self, other: Any) -> Array:
+        return self.o.GreaterOrEqual(self, other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
     @property
     def rank(self) -> int:
         return len(self.shape)
