@@ -1,0 +1,13 @@
+"""PyTorch programs to graphs and back."""
+
+from __future__ import annotations
+
+import importlib
+
+_FAMILIES = ("elementwise", "activation", "movement", "index", "reduce", "contract", "nn", "random", "linalg", "control")
+
+
+def load_rows() -> None:
+    """Register all built-in lowering rows (a list one can read: one module for each family of operators)."""
+    for family in _FAMILIES:
+        importlib.import_module(f"{__name__}.rows_{family}")

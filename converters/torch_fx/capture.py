@@ -1,0 +1,510 @@
+"""torch program -> graph: export it (or trace it where export cannot go), then walk the nodes.
+
+What comes in: a module, a function of tensors, an FX GraphModule, an ExportedProgram or a ``.pt2`` file.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument
+
+from unigraph import dims
+from unigraph.errors import Gaps, InputError, UnigraphError, Unsupported
+from unigraph.graph import Graph, Value
+from unigraph.tree import Signature, flatten
+
+from . import compat, load_rows
+from .dynamic import Spec, read_spec
+from .rowbook import find
+from .sizes import SYMBOLIC, Sizes, constraint
+from .tensors import dtype_of
+from .walk import TorchBuilder, Walker, scope_of, source_of
+
+INPUT, PARAMETER, STATE, CONSTANT, FIXED = "input", "weight", "state", "constant", "fixed"
+_TASK = "from_torch"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a placeholder of the captured graph stands for."""
+
+    kind: str
+    name: str = ""
+    tensor: torch.Tensor | None = None
+
+
+@dataclass
+class Captured:
+    """A flat FX program with all that is needed to build a graph from it."""
+
+    module: fx.GraphModule
+    sources: list[Source]
+    results: list[tuple[str, Any]]  # ("output", None), ("state", its name) or ("fixed", its value), as returned
+    in_structure: Callable[[list[Any]], Any]  # leaves -> (args, kwargs)
+    out_structure: Callable[[list[Any]], Any]
+    arg_names: tuple[str, ...]
+    ranges: Mapping[Any, tuple[Any, Any]]
+    spec: Spec
+    name: str
+    decompose: Callable[[Callable[[Any], bool]], Captured] | None = None
+    symbol_names: dict[str, Any] = field(default_factory=dict)
+
+
+def from_torch(
+    program: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic: Any = None,
+    branches: str = "refuse",
+) -> Graph:
+    """Capture a torch program as a graph.
+
+    ``program`` is an ``nn.Module``, a function of tensors, an ``fx.GraphModule``, an
+    ``ExportedProgram`` or the path of a ``.pt2`` file (the last two need no arguments).
+
+    ``args`` and ``kwargs`` are example inputs: nested structures of tensors. Their shapes hold for
+    the graph except for axes named in ``dynamic``: ``{"x": ("batch", None)}`` by parameter name, or a
+    sequence by position; an axis is None or an int (fixed), a name, or one of torch's own
+    (``Dim("n")``, ``Dim.AUTO``, ``Dim.DYNAMIC``). Axes with one name have one size. Numbers and
+    strings among the arguments are fixed at their values.
+
+    Parameters and buffers keep their state_dict names and share memory with the module; buffers that
+    the program updates become states; random operators draw from an added input ``key``.
+
+    Raises UnsupportedError listing every operator that cannot be carried; UnigraphError for a branch
+    on tensor values (``branches="refuse"``) and for a program that changes its own inputs; InputError
+    for arguments that do not fit.
+    """
+    if branches not in ("refuse", "explore"):
+        raise InputError(f'branches is "refuse" or "explore", not {branches!r}')
+    if branches == "explore":
+        raise UnigraphError('branches="explore" is not available in this version; write torch.cond instead of the branch')
+    load_rows()
+    args, kwargs = tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {})
+    captured = _capture(program, args, kwargs, dynamic)
+    return _lower(captured)
+
+
+# -- capture -----------------------------------------------------------------------------------------
+
+
+def _capture(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Any) -> Captured:
+    if isinstance(program, (str, os.PathLike)):
+        program = torch.export.load(Path(program))
+    if isinstance(program, ExportedProgram):
+        return _from_exported(program, Spec(), "exported")
+    if isinstance(program, fx.GraphModule) and not args and not kwargs:
+        return _from_annotated(program)
+    if isinstance(program, torch.jit.ScriptModule):
+        raise UnigraphError("a TorchScript module cannot be captured: pass the nn.Module it was made from")
+    if not callable(program):
+        raise InputError(f"from_torch takes a module, function, GraphModule, ExportedProgram or path, not {program!r}")
+    module = program if isinstance(program, torch.nn.Module) else _Function(program)
+    if _on_meta(module):
+        args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
+    spec = read_spec(module.forward, args, kwargs, dynamic)
+    name = getattr(program, "__name__", type(program).__name__)
+    failures: list[Exception] = []
+    for strict in (False, True):
+        try:
+            exported = _export(module, args, kwargs, spec, strict)
+        except Exception as error:
+            _refuse_branch(error)
+            failures.append(error)
+            continue
+        if compat.uses_functorch(exported):
+            break
+        return _from_exported(exported, spec, name)
+    reason = "it uses torch.func transforms" if not failures else _first_line(failures[0])
+    warnings.warn(
+        f"torch.export cannot carry {name} ({reason}): capturing a trace of the path that the example "
+        "arguments take; Python control flow is fixed at that path",
+        stacklevel=3,
+    )
+    from .trace import traced
+
+    try:
+        return traced(module, args, kwargs, spec, name)
+    except Exception as error:
+        _refuse_branch(error)
+        if isinstance(error, UnigraphError):
+            raise
+        raise UnigraphError(
+            f"{name} cannot be captured. torch.export: {_first_line(failures[0]) if failures else reason}. "
+            f"Trace: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _export(module: torch.nn.Module, args: Any, kwargs: Any, spec: Spec, strict: bool) -> ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(module, args, kwargs, dynamic_shapes=spec.shapes, strict=strict)
+
+
+class _Function(torch.nn.Module):
+    """A function as a module; a bound method brings its module's parameters along as ``inner``."""
+
+    def __init__(self, function: Callable[..., Any]):
+        super().__init__()
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, torch.nn.Module):
+            self.inner = owner
+        self.forward = function  # type: ignore[method-assign]
+
+
+def _on_meta(module: torch.nn.Module) -> bool:
+    tensors = [*module.parameters(), *module.buffers()]
+    return bool(tensors) and all(t.is_meta for t in tensors)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
+
+
+def _refuse_branch(error: Exception) -> None:
+    if not compat.is_data_dependent(error):
+        return
+    places = re.findall(r'File "([^"]+)", line (\d+), in [^\n]*\n\s+([^\n]+)', str(error))
+    if not places:
+        frames = _user_frames(error)
+        places = frames[-1:]
+    where = f" at {os.path.basename(places[-1][0])}:{places[-1][1]}: {places[-1][2].strip()}" if places else ""
+    raise UnigraphError(
+        f"the program branches on the values of a tensor{where}. "
+        'With branches="refuse" (the default) that is not captured: write torch.cond or torch.where there, '
+        'or ask for branches="explore"'
+    ) from error
+
+
+def _user_frames(error: BaseException) -> list[tuple[str, str, str]]:
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)
+    own = (os.path.dirname(torch.__file__), os.path.dirname(__file__))
+    return [(f.filename, str(f.lineno), f.line or "") for f in frames if not f.filename.startswith(own)]
+
+
+def _from_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
+    """Read an ExportedProgram; functionalise and decompose it only where that is needed."""
+
+    def decompose(wanted: Callable[[Any], bool]) -> Captured:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _read_exported(ep.run_decompositions(compat.decompositions(wanted)), spec, name)
+
+    captured = _read_exported(ep, spec, name)
+    captured.decompose = decompose
+    if _needs_functionalising(ep.graph_module):
+        again = decompose(lambda op: find(op) is None)
+        again.decompose = decompose
+        return again
+    return captured
+
+
+def _needs_functionalising(module: fx.GraphModule) -> bool:
+    """True when nodes write to memory, or have no row but are torch's own."""
+    for part in module.modules():
+        if not isinstance(part, fx.GraphModule):
+            continue
+        for node in part.graph.nodes:
+            target: Any = node.target
+            if node.op != "call_function":
+                continue
+            if "autocast" in str(target):
+                return True
+            if isinstance(target, torch._ops.OpOverload):
+                if target._schema.is_mutable:
+                    return True
+                if _writes_statistics(node) or (find(target) is None and target.namespace == "aten" and node.users):
+                    return True
+    return False
+
+
+def _writes_statistics(node: fx.Node) -> bool:
+    """Normalisation in training mode updates running statistics, which its schema does not say."""
+    if node.target is torch.ops.aten.batch_norm.default:
+        return bool(node.args[5])
+    if node.target is torch.ops.aten.instance_norm.default:
+        return bool(node.args[5]) and node.args[3] is not None
+    return False
+
+
+def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
+    signature = ep.graph_signature
+    updated = {s.target for s in signature.output_specs if s.kind.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION")}
+    sources = []
+    for item in signature.input_specs:
+        target = str(item.target).removeprefix("inner.")
+        if item.kind is InputKind.USER_INPUT:
+            fixed = isinstance(item.arg, ConstantArgument)
+            sources.append(Source(FIXED if fixed else INPUT))
+        elif item.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            tensor = ep.state_dict.get(item.target)
+            tensor = ep.constants.get(item.target) if tensor is None else tensor  # type: ignore[arg-type]
+            kind = CONSTANT if item.kind is InputKind.CONSTANT_TENSOR else PARAMETER
+            sources.append(Source(STATE if item.target in updated else kind, target, tensor))
+        else:
+            raise UnigraphError(f"the exported program takes a {item.kind.name.lower()} ({item.target}), which no graph holds")
+    results: list[tuple[str, Any]] = []
+    for out in signature.output_specs:
+        if out.kind is OutputKind.USER_OUTPUT:
+            fixed = isinstance(out.arg, ConstantArgument)
+            results.append(("fixed", out.arg.value) if fixed else ("output", None))  # type: ignore[union-attr]
+        elif out.kind.name in ("BUFFER_MUTATION", "PARAMETER_MUTATION"):
+            results.append(("state", str(out.target).removeprefix("inner.")))
+        elif out.kind is OutputKind.USER_INPUT_MUTATION:
+            raise UnigraphError(
+                f"the program changes its input {out.target!r} in place; a graph has no effects: clone it first and return it"
+            )
+        else:
+            raise UnigraphError(f"the exported program has a {out.kind.name.lower()} output, which no graph holds")
+    in_spec, out_spec = ep.call_spec.in_spec, ep.call_spec.out_spec
+    return Captured(
+        ep.graph_module,
+        sources,
+        results,
+        lambda leaves: torch.utils._pytree.tree_unflatten(leaves, in_spec),
+        lambda leaves: torch.utils._pytree.tree_unflatten(leaves, out_spec),
+        spec.arg_names,
+        {s: (r.lower, r.upper) for s, r in ep.range_constraints.items()},
+        spec,
+        name,
+    )
+
+
+def _from_annotated(module: fx.GraphModule) -> Captured:
+    """A GraphModule whose nodes carry the values they were traced with (make_fx, AOT): no example inputs needed."""
+    nodes = list(module.graph.nodes)
+    placeholders = [n for n in nodes if n.op == "placeholder"]
+    if any("val" not in n.meta for n in nodes if n.op in ("placeholder", "call_function")) or any(
+        n.op in ("call_module", "call_method") for n in nodes
+    ):
+        raise InputError("this GraphModule carries no types: pass example arguments, from_torch(gm, (x,))")
+    sources = [Source(INPUT if isinstance(n.meta["val"], torch.Tensor) else FIXED) for n in placeholders]
+    flat: list[Any] = []
+    output = nodes[-1].args[0]
+    structure = fx.node.map_arg(output, lambda n: flat.append(n) or _Mark(len(flat) - 1))  # type: ignore[func-returns-value]
+    captured = Captured(
+        module,
+        sources,
+        [("output", None)] * len(flat),
+        lambda leaves: (tuple(leaves), {}),
+        lambda leaves: torch.utils._pytree.tree_map(lambda m: leaves[m.index] if isinstance(m, _Mark) else m, structure),
+        tuple(n.name for n in placeholders),
+        {},
+        Spec(arg_names=tuple(n.name for n in placeholders)),
+        "graph",
+    )
+    return captured
+
+
+@dataclass(frozen=True)
+class _Mark:
+    index: int
+
+
+# -- lowering ----------------------------------------------------------------------------------------
+
+
+def _lower(captured: Captured) -> Graph:
+    graph, gaps, failed = _attempt(captured)
+    if graph is not None:
+        return graph
+    # Rows may refuse some uses of an operator that torch's own decomposition can still take apart.
+    if captured.decompose is not None:
+        try:
+            again = captured.decompose(lambda op: find(op) is None or op in failed)
+        except Exception:
+            gaps.raise_if_any()
+            raise
+        graph, gaps, _ = _attempt(again)
+    if graph is None:
+        gaps.raise_if_any()
+        raise UnigraphError("capture failed without a reason")
+    return graph
+
+
+def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
+    gaps, failed = Gaps(_TASK), set[Any]()
+    placeholders = [n for n in captured.module.graph.nodes if n.op == "placeholder"]
+    names = _symbol_names(captured, placeholders)
+    b = TorchBuilder(captured.name, Sizes(names))
+    walker = Walker(b, gaps, failed)
+    env: dict[fx.Node, Any] = {}
+    signature_in = _inputs(b, captured, placeholders, env)
+    states: dict[str, Value] = {}
+    for node, source in zip(placeholders, captured.sources, strict=True):
+        if source.kind in (PARAMETER, STATE, CONSTANT):
+            assert source.tensor is not None, f"no data for {source.name}"
+            env[node] = walker.weight(source.name, source.tensor, source.kind)
+            if source.kind == STATE:
+                states[source.name] = env[node]
+    returned = walker.walk(captured.module, env)
+    if gaps.found:
+        return None, gaps, failed
+    b.scope = b.source = ""
+    outputs = _outputs(b, captured, returned, states)
+    args_tree, kwargs_tree = signature_in
+    leaves, out_tree = flatten(outputs, lambda x: isinstance(x, Value))
+    signature = Signature(args_tree, kwargs_tree, out_tree, captured.arg_names[: len(args_tree.children)])
+    _constraints(b, captured)
+    return b.build(tuple(leaves), signature), gaps, failed
+
+
+def _symbol_names(captured: Captured, placeholders: list[fx.Node]) -> dict[str, Any]:
+    """torch's symbol -> the user's name. Axes of one name may be different symbols: each becomes that name."""
+    names: dict[str, Any] = {}
+    inputs = [n for n, s in zip(placeholders, captured.sources, strict=True) if s.kind in (INPUT, FIXED)]
+    for leaf, axis, name, where in captured.spec.named:
+        if leaf >= len(inputs):
+            continue
+        size = inputs[leaf].meta["val"].shape[axis]
+        if not isinstance(size, torch.SymInt):
+            raise InputError(
+                f"{where} was to be free ({name}), but the program fixes it at {size}"
+                + ("; give an example of size 2 or more" if size in (0, 1) else "")
+            )
+        expression = size.node.expr
+        if expression.is_Symbol:
+            known = names.setdefault(expression.name, name)
+            if known != name:
+                raise InputError(f"{where} was to be {name}, but the program needs it equal to {known}")
+    return {symbol: dims.normal(name) for symbol, name in names.items()}
+
+
+def _constraints(b: TorchBuilder, captured: Captured) -> None:
+    for symbol, (low, high) in captured.ranges.items():
+        dim = b.sizes.names.get(getattr(symbol, "name", ""), None)
+        if dim is None:
+            if not getattr(symbol, "is_Symbol", False):
+                continue
+            dim = dims.symbol(symbol.name)
+        if not getattr(dim, "is_Symbol", False):
+            continue
+        new = constraint(low, high)
+        old = b.symbols.get(dim.name)
+        if old is not None:
+            tops = [m for m in (old.max, new.max) if m is not None]
+            new = type(new)(max(old.min, new.min), min(tops) if tops else None)
+        b.symbols[dim.name] = new
+    used = set().union(*(v.type.symbols() for v in b._known)) if b._known else set()
+    b.symbols = {k: v for k, v in b.symbols.items() if k in used}
+
+
+class _Leaf:
+    """Stands for a tensor input while the structure is read."""
+
+    def __init__(self, node: fx.Node):
+        self.node = node
+
+
+_FIXED = object()
+
+
+def _plain(x: Any) -> Any:
+    """A structure of dicts, lists, tuples, namedtuples and dataclasses; fixed leaves at the end fall away."""
+    if isinstance(x, dict):
+        return {k: _plain(v) for k, v in x.items() if v is not _FIXED}
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_plain(i) for i in x))
+    if isinstance(x, (list, tuple)):
+        items = list(x)
+        while items and items[-1] is _FIXED:
+            items.pop()
+        return type(x)(None if i is _FIXED else _plain(i) for i in items)
+    if x is None or isinstance(x, (_Leaf, Value, torch.Tensor)):
+        return x
+    children = compat.leaves_of_node(x)
+    return [_plain(c) for c in children] if children is not None else x
+
+
+def _inputs(b: TorchBuilder, captured: Captured, placeholders: list[fx.Node], env: dict[fx.Node, Any]) -> tuple[Any, Any]:
+    """Make the graph's inputs in the order of their structure; returns the trees of args and kwargs."""
+    leaves: list[Any] = []
+    for node, source in zip(placeholders, captured.sources, strict=True):
+        if source.kind == INPUT:
+            leaves.append(_Leaf(node))
+        elif source.kind == FIXED:
+            env[node] = node.meta.get("val")
+            leaves.append(None if node.meta.get("val") is None else _FIXED)
+    args, kwargs = captured.in_structure(leaves)
+    taken = {s.name for s in captured.sources if s.kind != INPUT}
+    trees = []
+    for part, top in ((args, captured.arg_names), (kwargs, ())):
+        found, tree = flatten(_plain(part), lambda x: isinstance(x, _Leaf))
+        trees.append(tree)
+        for leaf, path in zip(found, tree.paths(), strict=True):
+            head, _, rest = path.partition(".")
+            if top and head.isdigit() and int(head) < len(top):
+                path = f"{top[int(head)]}.{rest}" if rest else top[int(head)]
+            elif head.isdigit() and part is args:
+                path = f"x{path}"
+            while path in taken:
+                path += "_"
+            taken.add(path)
+            value = leaf.node.meta["val"]
+            env[leaf.node] = b.input(path, dtype_of(value.dtype), b.sizes.shape(value.shape))
+    return trees[0], trees[1]
+
+
+def _outputs(b: TorchBuilder, captured: Captured, returned: Any, states: Mapping[str, Value]) -> Any:
+    leaves: list[Any] = []
+    items = returned if isinstance(returned, (list, tuple)) else (returned,)
+    for (kind, detail), item in zip(captured.results, items, strict=True):
+        if kind == "state":
+            b.update(states[detail], item)
+        elif kind == "fixed":
+            leaves.append(detail)
+        else:
+            leaves.append(item)
+    for name, state in states.items():
+        if b._states[state] is None:
+            raise UnigraphError(f"state {name} was to be updated but is not")
+    structure = _plain(captured.out_structure([_Result(i) for i in leaves]))
+    return _values(b, structure)
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    item: Any
+
+
+def _values(b: TorchBuilder, x: Any) -> Any:
+    """Put the graph's values into the output structure; sizes and numbers become constants or size values."""
+    if isinstance(x, _Result):
+        item = x.item
+        if item is None or isinstance(item, Value):
+            return item
+        if isinstance(item, SYMBOLIC):
+            return b.sizes.value(b, item, "f64" if isinstance(item, torch.SymFloat) else "i64")
+        if isinstance(item, (bool, int, float, complex)):
+            return b.constant(item)
+        if dims.is_static(item) or hasattr(item, "free_symbols"):
+            return b.size(item)
+        value = getattr(item, "value", None)
+        if isinstance(value, Value):
+            return value
+        raise Unsupported(f"an output of type {type(item).__name__}", "return tensors, numbers or None")
+    if isinstance(x, dict):
+        return {k: _values(b, v) for k, v in x.items()}
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return type(x)(*(_values(b, i) for i in x))
+    if isinstance(x, (list, tuple)):
+        return type(x)(_values(b, i) for i in x)
+    return x
+
+
+__all__ = ["Captured", "Source", "from_torch"]
+_ = copy, scope_of, source_of, SymIntArgument

@@ -1,0 +1,88 @@
+"""Everything that leans on torch's private names, so that a new torch version is met in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
+
+DATA_DEPENDENT: tuple[type[Exception], ...] = (GuardOnDataDependentSymNode,)
+_TRACED_VALUE = "trying to get a value out of"
+
+
+def is_data_dependent(error: BaseException) -> bool:
+    """True when capture stopped because Python asked for the value of a tensor."""
+    seen: BaseException | None = error
+    while seen is not None:
+        text = str(seen)
+        if isinstance(seen, DATA_DEPENDENT) or "data-dependent" in text or "get value out of a tracing tensor" in text:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def uses_functorch(ep: Any) -> bool:
+    """True when an export holds torch.func transforms, which it does not carry: it is full of fake tensors then."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    def fake(t: Any) -> bool:
+        return isinstance(t, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(t)
+
+    if any(isinstance(t, torch.Tensor) and fake(t) for t in ep.constants.values()):
+        return True
+    return any(
+        getattr(node.target, "__module__", "") == "torch._functorch.predispatch"
+        for node in ep.graph.nodes
+        if node.op == "call_function"
+    )
+
+
+@lru_cache(maxsize=1)
+def _all_decompositions() -> dict[Any, Callable[..., Any]]:
+    from torch._decomp import decomposition_table
+    from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia, _is_preservable_cia_op
+
+    table: dict[Any, Callable[..., Any]] = {}
+    for op in _collect_all_valid_cia_ops():
+        if _is_preservable_cia_op(op):
+            table[op] = _get_decomp_for_cia(op)
+    for op, function in decomposition_table.items():
+        if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable:
+            table[op] = function
+    return table
+
+
+def decompositions(wanted: Callable[[Any], bool]) -> dict[Any, Callable[..., Any]]:
+    """torch's decompositions of the operators for which ``wanted`` holds."""
+    return {op: f for op, f in _all_decompositions().items() if wanted(op)}
+
+
+def leaves_of_node(x: Any) -> list[Any] | None:
+    """The children of an object of a registered pytree class, or None."""
+    node = pytree.SUPPORTED_NODES.get(type(x))
+    return None if node is None else list(node.flatten_fn(x)[0])
+
+
+def fake_inputs(tensors: list[torch.Tensor], dynamic: list[set[int]]) -> tuple[list[torch.Tensor], Any]:
+    """Fake tensors in one mode; the named axes of each get symbolic sizes. Also gives the shape environment."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    result = []
+    for tensor, axes in zip(tensors, dynamic, strict=True):
+        kinds = [DimDynamic.DYNAMIC if a in axes else DimDynamic.STATIC for a in range(tensor.ndim)]
+        context: Any = StatelessSymbolicContext(dynamic_sizes=kinds)  # type: ignore[arg-type]
+        result.append(mode.from_tensor(tensor, symbolic_context=context))
+    return result, env
+
+
+def ranges_of(env: Any) -> dict[Any, tuple[Any, Any]]:
+    """Lower and upper bound of each symbol of a shape environment."""
+    table = env.var_to_range if hasattr(env, "var_to_range") else {}
+    return {symbol: (r.lower, r.upper) for symbol, r in table.items()}

@@ -1,0 +1,222 @@
+"""What lowering rows share: torch's type promotion and broadcasting, written with strict ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from unigraph import dims
+from unigraph.dims import Dim
+from unigraph.dtypes import DType, bool_, i64
+from unigraph.errors import Unsupported
+from unigraph.graph import Value
+from unigraph.types import TensorType
+
+from .tensors import FROM_TORCH, TO_TORCH
+
+_CATEGORY = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
+_WRAPPED = {bool: torch.bool, int: torch.int64, complex: torch.complex64}
+_COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A Python number that is only known at run time (computed from sizes): promotes like a literal."""
+
+    value: Value
+    torch_dtype: torch.dtype
+
+
+def is_dim(x: Any) -> bool:
+    """True for a symbolic size."""
+    return hasattr(x, "free_symbols")
+
+
+def default_float() -> DType:
+    """torch's default floating dtype at the time of capture."""
+    return FROM_TORCH[torch.get_default_dtype()]
+
+
+# -- types -------------------------------------------------------------------------------------------
+
+
+def result_dtype(*operands: Any) -> DType:
+    """torch.result_type of values, Python numbers and sizes: numbers and 0-d tensors only raise the kind."""
+    with_dims, zero_dim, wrapped = None, None, None
+    for x in operands:
+        if isinstance(x, Value):
+            t = TO_TORCH[x.type.dtype]
+            if x.type.rank:
+                with_dims = _join(with_dims, t)
+            else:
+                zero_dim = _join(zero_dim, t)
+        elif isinstance(x, Number):
+            wrapped = _join(wrapped, x.torch_dtype)
+        elif x is not None:
+            t = torch.int64 if is_dim(x) else _WRAPPED.get(type(x)) or torch.get_default_dtype()
+            wrapped = _join(wrapped, t)
+    found = _over(with_dims, _over(zero_dim, wrapped))
+    assert found is not None, "promotion of nothing"
+    return FROM_TORCH[found]
+
+
+def _join(a: torch.dtype | None, b: torch.dtype | None) -> torch.dtype | None:
+    return b if a is None else a if b is None else torch.promote_types(a, b)
+
+
+def _over(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dtype | None:
+    """Combine two priority classes as TensorIterator does."""
+    if higher is None or lower is None:
+        return lower if higher is None else higher
+    if higher.is_complex:
+        return higher
+    if higher.is_floating_point:
+        return _COMPLEX_OF.get(higher, higher) if lower.is_complex else higher
+    if higher is torch.bool or lower.is_floating_point or lower.is_complex:
+        return torch.promote_types(higher, lower)
+    return higher
+
+
+def as_float(dtype: DType) -> DType:
+    """The dtype in which a float function computes: integers and bools become the default float."""
+    return dtype if dtype.is_inexact else default_float()
+
+
+def cast(b: Any, x: Value, dtype: DType) -> Value:
+    """``x`` in ``dtype`` (nothing is added when it is so already)."""
+    return x if x.type.dtype is dtype else b.convert(x, dtype=dtype)
+
+
+def operand(b: Any, x: Any, dtype: DType) -> Value:
+    """A value, number or size as a value of ``dtype``."""
+    if isinstance(x, (Value, Number)):
+        return cast(b, x if isinstance(x, Value) else x.value, dtype)
+    if is_dim(x):
+        return b.size(x, dtype)
+    if not dtype.is_complex and isinstance(x, complex):
+        raise Unsupported(f"the complex number {x} in a {dtype} operation")
+    if dtype is bool_:
+        x = bool(x)
+    elif dtype.is_integer:
+        bits = dtype.bits
+        x = int(x) % (1 << bits)
+        if dtype.kind == "int" and x >> (bits - 1):
+            x -= 1 << bits
+    return b.constant(x, dtype)
+
+
+def promote(b: Any, *operands: Any, dtype: DType | None = None) -> tuple[Value, ...]:
+    """The operands as values of their common dtype (or of ``dtype``), shapes untouched."""
+    dtype = dtype or result_dtype(*operands)
+    return tuple(operand(b, x, dtype) for x in operands)
+
+
+# -- shapes ------------------------------------------------------------------------------------------
+
+
+def common_shape(shapes: Iterable[Sequence[Dim]]) -> tuple[Dim, ...]:
+    """The shape that all shapes broadcast to, aligned on the right."""
+    shapes = list(shapes)
+    rank = max(map(len, shapes), default=0)
+    result: list[Dim] = []
+    for axis in range(-rank, 0):
+        sizes = [s[axis] for s in shapes if len(s) >= -axis]
+        one: Dim = 1
+        for size in sizes:
+            if one == 1 and type(one) is int:
+                one = size
+            elif type(size) is int and size != 1:
+                one = size  # a static size says more than a symbol that must equal it
+        result.append(one)
+    return tuple(result)
+
+
+def broadcast_to(b: Any, x: Value, shape: Sequence[Dim]) -> Value:
+    """``x`` repeated to ``shape``, aligned on the right."""
+    shape = tuple(shape)
+    if x.type.shape == shape:
+        return x
+    lead = len(shape) - x.type.rank
+    return b.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
+
+
+def broadcast(b: Any, *values: Value) -> tuple[Value, ...]:
+    """The values repeated to their common shape."""
+    first = values[0].type.shape
+    if all(v.type.shape == first for v in values):
+        return values
+    shape = common_shape(v.type.shape for v in values)
+    return tuple(broadcast_to(b, v, shape) for v in values)
+
+
+def arrange(b: Any, *operands: Any, dtype: DType | None = None) -> tuple[Value, ...]:
+    """Promoted and broadcast operands, ready for an elementwise op."""
+    return broadcast(b, *promote(b, *operands, dtype=dtype))
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A non-negative axis; a scalar counts as having one axis."""
+    return axis + max(rank, 1) if axis < 0 else axis
+
+
+def axes_of(axes: Any, rank: int) -> tuple[int, ...]:
+    """Non-negative sorted axes; None and an empty list mean all."""
+    if axes is None or (isinstance(axes, (list, tuple)) and not axes):
+        return tuple(range(rank))
+    if isinstance(axes, int):
+        axes = [axes]
+    return tuple(sorted({axis_of(a, rank) for a in axes})) if rank else ()
+
+
+def full(b: Any, number: Any, like: TensorType) -> Value:
+    """One number repeated to a type."""
+    return broadcast_to(b, operand(b, number, like.dtype), like.shape)
+
+
+def reshape(b: Any, x: Value, shape: Sequence[Dim]) -> Value:
+    """``x`` in another shape (nothing is added when it has it already)."""
+    shape = tuple(shape)
+    return x if x.type.shape == shape else b.reshape(x, shape=shape)
+
+
+def keep(b: Any, x: Value, like: Value, axes: Sequence[int]) -> Value:
+    """Put reduced axes back with size 1."""
+    return reshape(b, x, tuple(1 if a in axes else d for a, d in enumerate(like.type.shape)))
+
+
+def unsqueeze(b: Any, x: Value, axis: int) -> Value:
+    shape = list(x.type.shape)
+    axis = axis + len(shape) + 1 if axis < 0 else axis
+    shape.insert(axis, 1)
+    return b.reshape(x, shape=tuple(shape))
+
+
+def narrow(b: Any, x: Value, axis: int, start: Dim, stop: Dim, step: int = 1) -> Value:
+    """A slice along one axis."""
+    shape = x.type.shape
+    if start == 0 and step == 1 and dims.equal(stop, shape[axis]):
+        return x
+    low: list[Dim] = [0] * len(shape)
+    high, strides = list(shape), [1] * len(shape)
+    low[axis], high[axis], strides[axis] = start, stop, step
+    return b.slice(x, start=tuple(low), limit=tuple(high), strides=tuple(strides))
+
+
+def move_axis(b: Any, x: Value, source: int, target: int) -> Value:
+    order = [a for a in range(x.type.rank) if a != source]
+    order.insert(target, source)
+    return x if order == list(range(x.type.rank)) else b.transpose(x, permutation=tuple(order))
+
+
+def iota(b: Any, shape: Sequence[Dim], axis: int, dtype: DType = i64) -> Value:
+    return b.iota(dtype=dtype, shape=tuple(shape), axis=axis)
+
+
+def wrap_index(b: Any, index: Value, size: Dim) -> Value:
+    """Negative indices count from the end."""
+    if not index.type.dtype.kind == "int":
+        return index
+    return b.select(b.lt(index, b.full_like(index, 0)), index, b.add(index, full(b, size, index.type)))

@@ -1,0 +1,336 @@
+"""Linear algebra and Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from unigraph import dims
+from unigraph.dtypes import c64, c128, i32, i64
+from unigraph.errors import Unsupported
+from unigraph.graph import Value
+
+from .helpers import arrange, axis_of, broadcast_to, cast, common_shape, full, keep, move_axis, narrow, operand, reshape
+from .rowbook import row, rows
+from .rows_reduce import vector_norm
+
+aten = torch.ops.aten
+
+
+def turned(b: Any, x: Value) -> Value:
+    rank = x.type.rank
+    return b.transpose(x, permutation=(*range(rank - 2), rank - 1, rank - 2))
+
+
+def adjoint(b: Any, x: Value) -> Value:
+    y = turned(b, x)
+    return b.conj(y) if x.type.dtype.is_complex else y
+
+
+def identity_like(b: Any, x: Value) -> Value:
+    rank = x.type.rank
+    same = b.eq(*(b.iota(dtype=i64, shape=x.type.shape, axis=rank - k) for k in (2, 1)))
+    return cast(b, same, x.type.dtype)
+
+
+def _cholesky(b: Any, x: Value, upper: bool = False) -> Value:
+    lower = b.cholesky(adjoint(b, x) if upper else x)
+    return adjoint(b, lower) if upper else lower
+
+
+def _cholesky_ex(b: Any, x: Value, *, upper: bool = False, check_errors: bool = False) -> tuple[Value, Value]:
+    return _cholesky(b, x, upper), full(b, 0, b.out[1])
+
+
+def _batched(b: Any, x: Value, y: Value) -> tuple[Value, Value]:
+    """Two matrices with their batch axes made the same."""
+    lead = common_shape((x.type.shape[:-2], y.type.shape[:-2]))
+    return broadcast_to(b, x, (*lead, *x.type.shape[-2:])), broadcast_to(b, y, (*lead, *y.type.shape[-2:]))
+
+
+def _solve_triangular(
+    b: Any, a: Value, y: Value, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Value:
+    a, y = _batched(b, a, y)
+    return b.triangular_solve(a, y, left_side=left, lower=not upper, unit_diagonal=unitriangular)
+
+
+def _triangular_solve(
+    b: Any, y: Value, a: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Value, Value]:
+    a, y = _batched(b, a, y)
+    x = b.triangular_solve(a, y, left_side=True, lower=not upper, transpose_a=transpose, unit_diagonal=unitriangular)
+    return x, a
+
+
+def solve(b: Any, a: Value, y: Value) -> Value:
+    """x with a @ x = y, by LU."""
+    a, y = _batched(b, a, y)
+    lu, _, order = b.lu(a)
+    y = _rows_in_order(b, y, order)
+    y = b.triangular_solve(lu, y, left_side=True, lower=True, unit_diagonal=True)
+    return b.triangular_solve(lu, y, left_side=True, lower=False)
+
+
+def _rows_in_order(b: Any, y: Value, order: Value) -> Value:
+    index = broadcast_to(b, reshape(b, order, (*order.type.shape, 1)), y.type.shape)
+    return b.take_along_axis(y, index, axis=y.type.rank - 2)
+
+
+def _solve_ex(b: Any, a: Value, y: Value, *, left: bool = True, check_errors: bool = False) -> Any:
+    vector = y.type.rank == 1 or (y.type.rank == a.type.rank - 1 and y.type.shape == a.type.shape[:-1])
+    if vector:
+        y = reshape(b, y, (*y.type.shape, 1))
+    x = solve(b, a, y) if left else turned(b, solve(b, turned(b, a), turned(b, y)))
+    return reshape(b, x, x.type.shape[:-1]) if vector else x
+
+
+def _inverse(b: Any, x: Value) -> Value:
+    return solve(b, x, identity_like(b, x))
+
+
+def _log_determinant(b: Any, x: Value) -> tuple[Value, Value]:
+    """Sign and log |det|."""
+    lu, pivots, _ = b.lu(x)
+    diagonal = _diagonal(b, lu)
+    axis = diagonal.type.rank - 1
+    position = b.iota(dtype=i32, shape=pivots.type.shape, axis=axis)
+    swaps = b.reduce_sum(cast(b, b.ne(pivots, position), i32), axes=(axis,))
+    odd = b.ne(b.and_(swaps, full(b, 1, swaps.type)), 0)
+    sign = b.reduce_prod(b.sign(diagonal), axes=(axis,))
+    sign = b.select(odd, sign, b.neg(sign))
+    return sign, b.reduce_sum(b.log(b.abs(diagonal)), axes=(axis,))
+
+
+def _diagonal(b: Any, x: Value) -> Value:
+    rank = x.type.rank
+    masked = b.mul(x, identity_like(b, x))
+    return b.reduce_sum(masked, axes=(rank - 2,))
+
+
+def _determinant(b: Any, x: Value) -> Value:
+    lu, pivots, _ = b.lu(x)
+    diagonal = _diagonal(b, lu)
+    axis = diagonal.type.rank - 1
+    position = b.iota(dtype=i32, shape=pivots.type.shape, axis=axis)
+    swaps = b.reduce_sum(cast(b, b.ne(pivots, position), i32), axes=(axis,))
+    odd = b.ne(b.and_(swaps, full(b, 1, swaps.type)), 0)
+    value = b.reduce_prod(diagonal, axes=(axis,))
+    return b.select(odd, value, b.neg(value))
+
+
+def _logdet(b: Any, x: Value) -> Value:
+    sign, log = _log_determinant(b, x)
+    return b.select(b.lt(sign, 0.0), log, full(b, float("nan"), log.type))
+
+
+def _eigh(b: Any, x: Value, uplo: str = "L", compute_v: bool = True) -> tuple[Value, Value]:
+    v, w = b.eigh(x, lower=uplo.upper() == "L")
+    return w, v if compute_v else full(b, 0, b.out[1])
+
+
+def _svd(b: Any, x: Value, full_matrices: bool = False, compute_uv: bool = True, *, driver: Any = None) -> Any:
+    s, u, vt = b.svd(x, full_matrices=full_matrices, compute_uv=True)
+    return u, s, vt
+
+
+def _singular_values(b: Any, x: Value, *, driver: Any = None) -> Value:
+    return b.svd(x, full_matrices=False, compute_uv=False)[0]
+
+
+def _qr(b: Any, x: Value, mode: str = "reduced") -> tuple[Value, Value]:
+    q, r = b.qr(x, full_matrices=mode == "complete")
+    return (full(b, 0, b.out[0]), r) if mode == "r" else (q, r)
+
+
+def _eig(b: Any, x: Value) -> tuple[Value, Value]:
+    w, v = b.eig(x, left=False, right=True)
+    return w, v
+
+
+def _lu_factor(b: Any, x: Value, *, pivot: bool = True, check_errors: bool = False) -> tuple[Value, ...]:
+    if not pivot:
+        raise Unsupported("LU without pivoting")
+    lu, pivots, _ = b.lu(x)
+    result: tuple[Value, ...] = (lu, b.add(pivots, 1))
+    return (*result, full(b, 0, b.out[2])) if len(b.out) == 3 else result
+
+
+def _lu(b: Any, x: Value, *, pivot: bool = True) -> tuple[Value, Value, Value]:
+    if not pivot:
+        raise Unsupported("LU without pivoting")
+    lu, _, order = b.lu(x)
+    m, n = x.type.shape[-2:]
+    k = dims.minimum(m, n)
+    lower = narrow(b, b.tril(lu, diagonal=-1), lu.type.rank - 1, 0, k)
+    lower = b.add(lower, identity_like(b, lower))
+    upper = narrow(b, b.triu(lu, diagonal=0), lu.type.rank - 2, 0, k)
+    wide = (*order.type.shape, order.type.shape[-1])
+    last = len(wide) - 1
+    columns = broadcast_to(b, reshape(b, order, (*order.type.shape[:-1], 1, order.type.shape[-1])), wide)
+    permutation = b.eq(b.iota(dtype=i32, shape=wide, axis=last - 1), columns)
+    return cast(b, permutation, x.type.dtype), lower, upper
+
+
+def _cholesky_solve(b: Any, y: Value, factor: Value, upper: bool = False) -> Value:
+    factor, y = _batched(b, factor, y)
+    lower = adjoint(b, factor) if upper else factor
+    y = b.triangular_solve(lower, y, left_side=True, lower=True)
+    return b.triangular_solve(
+        lower, y, left_side=True, lower=True, transpose_a=True, conjugate_a=lower.type.dtype.is_complex
+    )
+
+
+def _matrix_power(b: Any, x: Value, n: int) -> Value:
+    if n < 0:
+        x, n = _inverse(b, x), -n
+    result, base = None, x
+    while n:
+        if n & 1:
+            result = base if result is None else b.matmul(result, base)
+        n >>= 1
+        if n:
+            base = b.matmul(base, base)
+    return identity_like(b, x) if result is None else result
+
+
+def _matrix_norm(b: Any, x: Value, order: Any = "fro", axes: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Value:
+    x = x if dtype is None else cast(b, x, dtype)
+    rank = x.type.rank
+    first, second = (axis_of(a, rank) for a in axes)
+    if order == "fro":
+        return vector_norm(b, x, 2.0, [first, second], keepdim)
+    moved = move_axis(b, move_axis(b, x, first, rank - 1), second - (second > first), rank - 1)
+    if order in (1, -1, float("inf"), -float("inf")):
+        axis = rank - 2 if abs(order) == 1 else rank - 1
+        sums = b.reduce_sum(b.abs(moved), axes=(axis,))
+        result = (b.reduce_max if order > 0 else b.reduce_min)(sums, axes=(rank - 2,))
+    else:
+        s = _singular_values(b, moved)
+        last = s.type.rank - 1
+        if order == "nuc":
+            result = b.reduce_sum(s, axes=(last,))
+        else:
+            result = (b.reduce_max if order > 0 else b.reduce_min)(s, axes=(last,))
+    return keep(b, result, x, (first, second)) if keepdim else result
+
+
+def _cross(b: Any, x: Value, y: Value, dim: int = -1) -> Value:
+    x, y = arrange(b, x, y)
+    axis = axis_of(dim, x.type.rank)
+
+    def rolled(v: Value, by: int) -> Value:
+        return b.concatenate(narrow(b, v, axis, by, 3), narrow(b, v, axis, 0, by), axis=axis)
+
+    return b.sub(b.mul(rolled(x, 1), rolled(y, 2)), b.mul(rolled(x, 2), rolled(y, 1)))
+
+
+rows(
+    {
+        aten.linalg_cholesky: lambda b, x, upper=False: _cholesky(b, x, upper),
+        aten.cholesky: _cholesky,
+        aten.linalg_cholesky_ex: _cholesky_ex,
+        aten.cholesky_solve: _cholesky_solve,
+        aten.cholesky_inverse: lambda b, x, upper=False: _cholesky_solve(b, identity_like(b, x), x, upper),
+        aten.linalg_solve_triangular: _solve_triangular,
+        aten.triangular_solve: _triangular_solve,
+        aten.linalg_solve: _solve_ex,
+        aten.linalg_solve_ex: lambda b, a, y, **k: (_solve_ex(b, a, y, **k), full(b, 0, b.out[1])),
+        aten.linalg_inv: _inverse,
+        aten.inverse: _inverse,
+        aten.linalg_inv_ex: lambda b, x, check_errors=False: (_inverse(b, x), full(b, 0, b.out[1])),
+        aten.linalg_det: _determinant,
+        aten.det: _determinant,
+        aten.linalg_slogdet: _log_determinant,
+        aten.slogdet: _log_determinant,
+        aten.logdet: _logdet,
+        aten.linalg_eigh: lambda b, x, UPLO="L": _eigh(b, x, UPLO),
+        aten._linalg_eigh: _eigh,
+        aten.linalg_eigvalsh: lambda b, x, UPLO="L": _eigh(b, x, UPLO)[0],
+        aten.linalg_eig: _eig,
+        aten.linalg_eigvals: lambda b, x: b.eig(x, left=False, right=False)[0],
+        aten.linalg_svd: lambda b, x, full_matrices=True, **k: _svd(b, x, full_matrices),
+        aten._linalg_svd: _svd,
+        aten.linalg_svdvals: _singular_values,
+        aten.linalg_qr: _qr,
+        aten.qr: lambda b, x, some=True: _qr(b, x, "reduced" if some else "complete"),
+        aten.linalg_lu_factor: _lu_factor,
+        aten.linalg_lu_factor_ex: _lu_factor,
+        aten.linalg_lu: _lu,
+        aten.linalg_householder_product: lambda b, a, tau: b.householder_product(a, tau),
+        aten.orgqr: lambda b, a, tau: b.householder_product(a, tau),
+        aten.geqrf: lambda b, x: tuple(b.geqrf(x)),
+        aten.linalg_matrix_power: _matrix_power,
+        aten.matrix_power: _matrix_power,
+        aten.linalg_matrix_norm: _matrix_norm,
+        aten.linalg_cross: lambda b, x, y, *, dim=-1: _cross(b, x, y, dim),
+        aten.trace: lambda b, x: _trace(b, x),
+    }
+)
+
+
+def _trace(b: Any, x: Value) -> Value:
+    x = cast(b, x, b.dtype)
+    same = b.eq(*(b.iota(dtype=i64, shape=x.type.shape, axis=a) for a in (0, 1)))
+    return b.reduce_sum(b.select(same, full(b, 0, x.type), x), axes=(0, 1))
+
+
+# -- Fourier -----------------------------------------------------------------------------------------
+
+
+def _scale(b: Any, x: Value, axes: Sequence[int], normalization: int, sizes: Sequence[Any], inverse: bool) -> Value:
+    """torch's normalisation (0: none, 1: by sqrt(n), 2: by n) over what the core op did (1/n when inverse)."""
+    n = operand(b, dims.product(sizes[a] for a in axes), x.type.dtype.real)
+    power = {0: 0.0, 1: -0.5, 2: -1.0}[normalization] + (1.0 if inverse else 0.0)
+    if power == 0.0:
+        return x
+    factor = b.pow(n, b.constant(power, n.type.dtype))
+    return b.mul(x, broadcast_to(b, cast(b, factor, x.type.dtype), x.type.shape))
+
+
+def _over_axes(b: Any, x: Value, axes: Sequence[int], kind: str, lengths: Sequence[Any]) -> Value:
+    """The transform over any axes: they are moved to the end and back; more than three in steps."""
+    rank = x.type.rank
+    order = [a for a in range(rank) if a not in axes] + list(axes)
+    moved = b.transpose(x, permutation=tuple(order)) if order != list(range(rank)) else x
+    moved = b.fft(moved, kind=kind, lengths=tuple(lengths))
+    back = tuple(order.index(a) for a in range(rank))
+    return b.transpose(moved, permutation=back) if back != tuple(range(rank)) else moved
+
+
+@row(aten._fft_c2c)
+def _fft_c2c(b: Any, x: Value, dim: Sequence[int], normalization: int, forward: bool) -> Value:
+    axes = [axis_of(a, x.type.rank) for a in dim]
+    if not axes:
+        return x
+    kind = "fft" if forward else "ifft"
+    y = x
+    for start in range(0, len(axes), 3):
+        part = axes[start : start + 3]
+        y = _over_axes(b, y, part, kind, [x.type.shape[a] for a in part])
+    return _scale(b, y, axes, normalization, x.type.shape, not forward)
+
+
+@row(aten._fft_r2c)
+def _fft_r2c(b: Any, x: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Value:
+    axes = [axis_of(a, x.type.rank) for a in dim]
+    if not onesided:
+        wide = cast(b, x, c128 if x.type.dtype.name == "f64" else c64)
+        return _fft_c2c(b, wide, dim, normalization, True)
+    y = _over_axes(b, x, axes[-1:], "rfft", [x.type.shape[axes[-1]]])
+    if len(axes) > 1:
+        y = _fft_c2c(b, y, axes[:-1], 0, True)
+    return _scale(b, y, axes, normalization, x.type.shape, False)
+
+
+@row(aten._fft_c2r)
+def _fft_c2r(b: Any, x: Value, dim: Sequence[int], normalization: int, last_size: Any) -> Value:
+    axes = [axis_of(a, x.type.rank) for a in dim]
+    y = _fft_c2c(b, x, axes[:-1], 0, False) if len(axes) > 1 else x
+    y = _over_axes(b, y, axes[-1:], "irfft", [last_size])
+    # _fft_c2c left its part unscaled, irfft divided by the last length: undo that, then apply what was asked.
+    y = _scale(b, y, axes[-1:], 0, y.type.shape, True)
+    return _scale(b, y, axes, normalization, y.type.shape, False)
+

@@ -1,0 +1,176 @@
+"""torch's symbolic sizes as dims of the graph, and as scalar values where a program computes with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from unigraph import dims
+from unigraph.dims import Constraint, Dim
+from unigraph.errors import Unsupported
+from unigraph.graph import Value
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def _fold(combine: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def folded(*parts: Any) -> Any:
+        total = parts[0]
+        for part in parts[1:]:
+            total = combine(total, part)
+        return total
+
+    return folded
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if type(exponent) is int and exponent >= 0:
+        return base**exponent
+    raise Unsupported(f"a size raised to the power {exponent}")
+
+
+# Classes of torch.utils._sympy.functions and of sympy, by name: what each does with dims.
+_AS_DIM: dict[str, Callable[..., Any]] = {
+    "Add": _fold(lambda a, b: a + b),
+    "Mul": _fold(lambda a, b: a * b),
+    "Pow": _power,
+    "PowByNatural": _power,
+    "FloorDiv": dims.floordiv,
+    "CleanDiv": dims.floordiv,
+    "CeilDiv": lambda a, b: -dims.floordiv(-a, b),
+    "CeilToInt": lambda a: a,
+    "Mod": dims.mod,
+    "PythonMod": dims.mod,
+    "ModularIndexing": lambda a, b, m: dims.mod(dims.floordiv(a, b), m),
+    "Max": dims.maximum,
+    "Min": dims.minimum,
+    "TruncToInt": lambda a: a,
+    "Identity": lambda a: a,
+}
+
+
+class Sizes:
+    """Converts sizes of one captured program.
+
+    ``names`` maps torch's symbols to dims of the graph; a symbol without an entry keeps its name.
+    """
+
+    def __init__(self, names: Mapping[str, Dim] | None = None):
+        self.names: dict[str, Dim] = dict(names or {})
+        self.values: dict[str, Value] = {}  # unbacked symbols that an operation computed
+        self._cache: dict[Any, Dim] = {}
+
+    def dim(self, size: Any) -> Dim:
+        """A size (int, SymInt) as a dim. Raises Unsupported for what dims cannot say."""
+        if type(size) is int:
+            return size
+        expression = size.node.expr if isinstance(size, SYMBOLIC) else size
+        if expression not in self._cache:
+            self._cache[expression] = dims.normal(self._walk(expression))
+        return self._cache[expression]
+
+    def shape(self, shape: Any) -> tuple[Dim, ...]:
+        return tuple([s if type(s) is int else self.dim(s) for s in shape])
+
+    def _walk(self, e: Any) -> Any:
+        if e.is_Symbol:
+            if e.name in self.values:
+                raise Unsupported(
+                    f"a size {e.name} computed from the values of a tensor",
+                    "make it an argument of the function, or derive it from a shape",
+                )
+            return self.names[e.name] if e.name in self.names else dims.symbol(e.name)
+        if e.is_Integer:
+            return int(e)
+        rule = _AS_DIM.get(type(e).__name__)
+        if type(e).__name__ == "TruncToInt" and type(e.args[0]).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
+            return dims.floordiv(*map(self._walk, e.args[0].args))
+        if type(e).__name__ == "CeilToInt" and type(e.args[0]).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
+            a, b = map(self._walk, e.args[0].args)
+            return -dims.floordiv(-a, b)
+        if rule is None:
+            raise Unsupported(f"the size expression {e} (uses {type(e).__name__})")
+        return rule(*[self._walk(a) for a in e.args])
+
+    def value(self, b: Any, size: Any, dtype: Any) -> Value:
+        """A symbolic number as a scalar value of the graph, computed where it is needed."""
+        return b.convert(self._compute(b, size.node.expr), dtype=dtype)
+
+    def _compute(self, b: Any, e: Any) -> Value:
+        if e.is_Symbol and e.name in self.values:
+            return b.convert(self.values[e.name], dtype="f64")
+        try:
+            return b.size(self._walk(e), "f64")
+        except (Unsupported, ValueError):
+            pass
+        if e.is_number:
+            return b.constant(float(e), "f64")
+        rule = _AS_VALUE.get(type(e).__name__)
+        if rule is None:
+            raise Unsupported(f"the number {e} computed from sizes (uses {type(e).__name__})")
+        return rule(b, *[self._compute(b, a) for a in e.args])
+
+
+def _over(op: str) -> Callable[..., Value]:
+    def apply(b: Any, *parts: Value) -> Value:
+        total = parts[0]
+        for part in parts[1:]:
+            total = b.apply(_op(op), (total, part), {})
+        return total
+
+    return apply
+
+
+def _op(name: str) -> Any:
+    from unigraph.opdef import registry
+
+    return registry()[name]
+
+
+_UNARY = {
+    "ToFloat": None,
+    "Identity": None,
+    "OpaqueUnaryFn_sqrt": "sqrt",
+    "OpaqueUnaryFn_exp": "exp",
+    "OpaqueUnaryFn_log": "log",
+    "OpaqueUnaryFn_sin": "sin",
+    "OpaqueUnaryFn_cos": "cos",
+    "OpaqueUnaryFn_tanh": "tanh",
+    "floor": "floor",
+    "ceiling": "ceil",
+    "FloorToInt": "floor",
+    "CeilToInt": "ceil",
+    "Abs": "abs",
+    "log": "log",
+    "exp": "exp",
+}
+
+
+def _truncate(b: Any, x: Value) -> Value:
+    return b.select(b.lt(x, b.full_like(x, 0)), b.floor(x), b.ceil(x))
+
+
+_AS_VALUE: dict[str, Callable[..., Value]] = {
+    "Add": _over("add"),
+    "Mul": _over("mul"),
+    "Pow": _over("pow"),
+    "FloatPow": _over("pow"),
+    "PowByNatural": _over("pow"),
+    "Max": _over("max"),
+    "Min": _over("min"),
+    "IntTrueDiv": _over("div"),
+    "FloatTrueDiv": _over("div"),
+    "FloorDiv": lambda b, x, y: b.floor(b.div(x, y)),
+    "TruncToInt": _truncate,
+    "TruncToFloat": _truncate,
+    **{n: (lambda o: lambda b, x: x if o is None else b.apply(_op(o), (x,), {}))(o) for n, o in _UNARY.items()},
+}
+
+
+def constraint(lower: Any, upper: Any) -> Constraint:
+    """The promise about a symbol. A lower bound of 2 is only torch's 0/1 specialisation, as in torch itself."""
+    low = int(lower) if getattr(lower, "is_Integer", isinstance(lower, int)) else 0
+    high = int(upper) if getattr(upper, "is_Integer", isinstance(upper, int)) else None
+    return Constraint(0 if low <= 2 else low, high if high is not None and high < 2**62 else None)

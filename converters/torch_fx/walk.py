@@ -1,0 +1,306 @@
+"""Walks the nodes of a captured FX graph and calls the lowering row of each.
+
+Sizes are never operations: a node that makes a SymInt is read off torch's own symbolic shapes.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from unigraph import dims
+from unigraph.builder import GraphBuilder
+from unigraph.errors import Gaps, TypeCheckError, UnigraphError, Unsupported
+from unigraph.graph import Graph, Value
+from unigraph.types import TensorType, same_shape
+
+from .helpers import Number
+from .rowbook import find
+from .sizes import SYMBOLIC, Sizes
+from .tensors import array_of, dtype_of, identity
+
+MAX_CONSTANT = 256  # elements; a larger lifted tensor becomes a named weight
+# Arguments that say where or how a tensor lies in memory: nothing of it is in a graph.
+_PLACEMENT = frozenset(("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking", "requires_grad"))
+# Operators whose only effect is a check at run time.
+_CHECKS = ("_assert", "sym_constrain", "_assert_tensor_metadata", "sym_storage_offset")
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+
+
+class TorchBuilder(GraphBuilder):
+    """A builder that also tells a row what torch inferred for the results (``out``) and hands out keys."""
+
+    def __init__(self, name: str = "", sizes: Sizes | None = None):
+        super().__init__(name)
+        self.sizes = sizes or Sizes()
+        self.out: tuple[TensorType | None, ...] = ()
+        self.in_region = False
+        self._key: Value | None = None
+        self._draws = 0
+        self._fresh = 0
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The shape torch gave the first result."""
+        assert self.out and self.out[0] is not None
+        return self.out[0].shape
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype torch gave the first result."""
+        assert self.out and self.out[0] is not None
+        return self.out[0].dtype
+
+    def draw(self) -> Value:
+        """A key for one random operator: the key input folded with a running number."""
+        if self.in_region:
+            raise Unsupported("a random operator inside a branch or loop", "draw before it and pass the numbers in")
+        if self._key is None:
+            name = "key"
+            while name in self._names:
+                name += "_"
+            self._key = self.key(name)
+        counter = self.constant(self._draws, "u32")
+        self._draws += 1
+        return self.rng_fold_in(self._key, counter)
+
+    def fresh_symbol(self) -> str:
+        """A name for the size of a data-dependent result that torch does not show."""
+        self._fresh += 1
+        return f"n{self._fresh}"
+
+
+def scope_of(node: fx.Node) -> str:
+    """The path of the module that the node belongs to."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = str(next(reversed(stack.values()))[0])
+    path = path.replace("L['self']", "").replace("L__self__", "").replace("._modules", "")
+    path = re.sub(r"\['([^']*)'\]", r".\1", path).replace("slf.", "")
+    return path.strip(".").removeprefix("inner.") if path.strip(".") != "inner" else ""
+
+
+def source_of(node: fx.Node) -> str:
+    """``file.py:12`` of the innermost Python frame that torch remembered."""
+    trace = node.meta.get("stack_trace")
+    frames = _FRAME.findall(trace) if trace else []
+    return f"{os.path.basename(frames[-1][0])}:{frames[-1][1]}" if frames else ""
+
+
+def target_name(target: Any) -> str:
+    """``aten::add.Tensor`` or the plain name of a function."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target.name()
+    if isinstance(target, torch._ops.OperatorBase):
+        return str(target)
+    return getattr(target, "__name__", str(target))
+
+
+class Walker:
+    """Lowers one graph module into a builder; regions and inlined sub-modules are walked recursively."""
+
+    def __init__(self, b: TorchBuilder, gaps: Gaps, failed: set[Any]):
+        self.b, self.gaps, self.failed = b, gaps, failed
+        self._tensors: dict[Any, Value] = {}
+
+    # -- tensors held by the program ------------------------------------------------------------------
+
+    def weight(self, name: str, tensor: torch.Tensor, role: str) -> Value:
+        """A parameter, buffer or constant tensor; tied ones are one value."""
+        key = identity(tensor)
+        if role != "state" and key in self._tensors:
+            return self._tensors[key]
+        type_ = TensorType(dtype_of(tensor.dtype), self.b.sizes.shape(tensor.shape))
+        array = array_of(tensor)
+        if role == "constant" and array is not None and array.size <= MAX_CONSTANT:
+            value = self.b.constant(array.copy())
+        elif role == "state":
+            return self.b.state(name, array, type_)
+        else:
+            value = self.b.weight(name, array, type_)
+        self._tensors[key] = value
+        return value
+
+    def _attribute(self, module: torch.nn.Module, name: str) -> Any:
+        found: Any = module
+        for part in name.split("."):
+            found = getattr(found, part)
+        if isinstance(found, torch.nn.Module) or not isinstance(found, torch.Tensor):
+            return found
+        return self.weight(name, found, "weight" if isinstance(found, torch.nn.Parameter) else "constant")
+
+    # -- the walk -------------------------------------------------------------------------------------
+
+    def walk(self, module: fx.GraphModule, env: dict[fx.Node, Any]) -> Any:
+        """Lower all nodes; ``env`` holds the placeholders. Returns what the output node returns."""
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                if node not in env:
+                    raise UnigraphError(f"placeholder {node.name} was given no value")
+            elif node.op == "output":
+                return self._resolve(node.args[0], env)
+            elif node.op == "get_attr":
+                env[node] = self._attribute(module, str(node.target))
+            elif node.op == "call_function":
+                self._call(node, env)
+            else:
+                self._gap(node, node.target, f"a {node.op} node", "pass example arguments so that it can be traced")
+                env[node] = None
+        raise UnigraphError("the captured graph has no output")
+
+    def _gap(self, node: fx.Node, target: Any, reason: str, hint: str = "") -> None:
+        scope, source = scope_of(node), source_of(node)
+        where = f"{scope} ({source})" if scope and source else scope or source
+        self.gaps.add(target_name(target), reason, where, hint)
+        self.failed.add(target)
+
+    def _call(self, node: fx.Node, env: dict[fx.Node, Any]) -> None:
+        expected = node.meta.get("val")
+        if isinstance(expected, SYMBOLIC) and not _reads_tensor(node, expected):
+            env[node] = expected
+            return
+        target: Any = node.target
+        name = target_name(target)
+        if target is operator.getitem:
+            source = env[node.args[0]]  # type: ignore[index]
+            env[node] = None if source is None else source[node.args[1]]
+            return
+        if any(c in name for c in _CHECKS):
+            env[node] = None
+            return
+        row = find(target)
+        b = self.b
+        scope = scope_of(node)
+        b.scope, b.source = scope or b.scope, source_of(node) or b.source
+        try:
+            b.out = self._types(expected)
+            args = self._resolve(node.args, env)
+            kwargs = {k: self._resolve(v, env) for k, v in node.kwargs.items() if k not in _PLACEMENT}
+            if row is None:
+                return self._missing(node, env, expected)
+            if getattr(row, "walks", False):
+                env[node] = row(self, *args, **kwargs)
+            else:
+                env[node] = row(b, *args, **kwargs)
+            if isinstance(expected, SYMBOLIC) and isinstance(env[node], Value):
+                env[node] = self._number(env[node], expected)
+            self._check(node, env[node])
+        except Unsupported as error:
+            self._gap(node, target, error.reason, error.hint)
+            env[node] = self._stand_in(expected)
+        except (TypeCheckError, TypeError, ValueError, AttributeError, KeyError, IndexError) as error:
+            if os.environ.get("UNIGRAPH_DEBUG"):
+                raise
+            self._gap(node, target, f"its row failed: {type(error).__name__}: {str(error)[:300]}", _REPORT)
+            env[node] = self._stand_in(expected)
+
+    def _number(self, value: Value, expected: Any) -> Number:
+        """A tensor's element read as a Python number: expressions of its symbol are computed from the value."""
+        expression = expected.node.expr
+        for symbol in getattr(expression, "free_symbols", ()):
+            self.b.sizes.values[symbol.name] = value
+        kind = torch.bool if isinstance(expected, torch.SymBool) else torch.int64
+        return Number(value, torch.get_default_dtype() if isinstance(expected, torch.SymFloat) else kind)
+
+    def _missing(self, node: fx.Node, env: dict[fx.Node, Any], expected: Any) -> None:
+        library = getattr(node.target, "namespace", "aten")
+        hint = "" if library in ("aten", "prims", "prim") else f'define it with @unigraph.lower_torch("{library}::...")'
+        self._gap(node, node.target, "no lowering row", hint)
+        env[node] = self._stand_in(expected)
+
+    def _stand_in(self, expected: Any) -> Any:
+        """Values of the right types, so that one pass over the program finds every gap."""
+        try:
+            types = self._types(expected)
+        except Unsupported:
+            return None
+        values = [t and self._placeholder(t) for t in types]
+        return values[0] if isinstance(expected, torch.Tensor) else values
+
+    def _placeholder(self, t: TensorType) -> Value:
+        self.b._fresh += 1
+        return self.b.weight(f"unsupported.{self.b._fresh}", None, t)
+
+    def _types(self, expected: Any) -> tuple[TensorType | None, ...]:
+        items = expected if isinstance(expected, (tuple, list)) else (expected,)
+        sizes = self.b.sizes
+        return tuple(
+            TensorType(dtype_of(t.dtype), sizes.shape(t.shape)) if isinstance(t, torch.Tensor) else None for t in items
+        )
+
+    def _check(self, node: fx.Node, result: Any) -> None:
+        """Hold the row's result against the type torch inferred: never a silent difference."""
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        for got, wanted in zip(results, self.b.out):
+            if wanted is None or not isinstance(got, Value):
+                continue
+            if got.type.dtype is not wanted.dtype or not same_shape(got.type.shape, wanted.shape):
+                raise Unsupported(f"its row gave {got.type} where torch has {wanted}", _REPORT)
+
+    def _resolve(self, x: Any, env: Mapping[fx.Node, Any]) -> Any:
+        if isinstance(x, fx.Node):
+            return self._argument(env[x])
+        if isinstance(x, (list, tuple)):
+            return [self._resolve(i, env) for i in x]
+        if isinstance(x, slice):
+            return slice(*(self._resolve(i, env) for i in (x.start, x.stop, x.step)))
+        if isinstance(x, dict):
+            return {k: self._resolve(v, env) for k, v in x.items()}
+        return self._argument(x)
+
+    def _argument(self, x: Any) -> Any:
+        if isinstance(x, torch.SymInt):
+            try:
+                return self.b.sizes.dim(x)
+            except Unsupported:
+                return Number(self.b.sizes.value(self.b, x, "i64"), torch.int64)
+        if isinstance(x, torch.SymFloat):
+            return Number(self.b.sizes.value(self.b, x, "f64"), torch.get_default_dtype())
+        if isinstance(x, torch.dtype):
+            return dtype_of(x)
+        if isinstance(x, (torch.device, torch.layout, torch.memory_format)):
+            return None
+        return x
+
+    # -- sub-programs ---------------------------------------------------------------------------------
+
+    def inline(self, module: fx.GraphModule, args: Sequence[Any]) -> Any:
+        """Lower a sub-module in place."""
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        return self.walk(module, dict(zip(placeholders, args, strict=True)))
+
+    def region(self, module: fx.GraphModule, types: Sequence[TensorType], name: str = "") -> Graph:
+        """A closed region from a sub-module whose placeholders are tensors of these types."""
+        inner = TorchBuilder(name, self.b.sizes)
+        inner.in_region = True
+        inner.scope, inner.source = self.b.scope, self.b.source
+        walker = Walker(inner, self.gaps, self.failed)
+        values = [inner.input(f"x{i}", t.dtype, t.shape) for i, t in enumerate(types)]
+        result = walker.inline(module, values)
+        items = result if isinstance(result, (list, tuple)) else (result,)
+        return inner.build(tuple(_leaf(i) for i in items))
+
+
+_REPORT = "please report this as a fault of unigraph"
+
+
+def _leaf(x: Any) -> Value:
+    if not isinstance(x, Value):
+        raise Unsupported(f"a branch or loop body that returns {type(x).__name__}", "return tensors only")
+    return x
+
+
+def _reads_tensor(node: fx.Node, expected: Any) -> bool:
+    """True for item() and its like: a number read from a tensor's values."""
+    return any(s in str(node.target) for s in ("_local_scalar_dense", "item.default"))
+
+
+def is_unbacked(dim: Any) -> bool:
+    return dims.is_static(dim) is False and any(s.startswith("u") for s in dims.symbols_of(dim))
