@@ -19,7 +19,7 @@ from unigraph import dtypes
 from unigraph.dtypes import DType, bool_, f64, i64
 from unigraph.errors import Unsupported
 
-from .dtypes import SINCE, carrier, to_onnx_dtype
+from .dtypes import FROM_ONNX, SINCE, carrier, to_onnx_dtype
 
 Shape = tuple[Any, ...]  # ints and Sizes
 
@@ -206,7 +206,8 @@ class Emitter:
     def __init__(self, opset: int):
         self.opset = opset
         self.scope = ""
-        self.out_types: tuple[Any, ...] = ()  # the types of the operation whose row runs
+        self.operation: Any = None  # the one whose row runs: its symbolic types tell more than run-time sizes
+        self.rows: Any = {}  # the table's, for bodies that rows apply to whole arrays
         self.frames: list[Frame] = [Frame()]
         self.initializers: dict[str, onnx.TensorProto] = {}
         self._constants: dict[Any, str] = {}
@@ -572,6 +573,34 @@ class Emitter:
                 results.append(r)
             infos = [[self.info(x) for x in xs] for xs in (inputs, results)]
             return helper.make_graph(frame.nodes, self.fresh(name), *infos)
+
+    def loop(
+        self,
+        count: Array | None,
+        carry: Sequence[Array],
+        step: Callable[..., Sequence[Array]],
+        stacked: int = 0,
+        condition: Callable[..., Array] | None = None,
+    ) -> tuple[Array, ...]:
+        """A Loop: ``step(i, *carry)`` gives the new carry, then ``stacked`` values that pile up along a new axis.
+
+        It runs ``count`` times (None: without end), and while ``condition(*carry)`` holds where there is one.
+        """
+        go = self.const(np.asarray(True)) if condition is None else condition(*carry)
+        i = Array(self, self.fresh("i"), i64, ())
+        running = Array(self, self.fresh("running"), bool_, ())
+        inside = [self.placeholder(f"carry_{k}", c.dtype, [n if type(n) is int else None for n in c.shape]) for k, c in enumerate(carry)]
+
+        def body(i: Array, running: Array, *state: Array) -> list[Array]:
+            results = list(step(i, *state))
+            new = results[: len(carry)]
+            return [running if condition is None else condition(*new), *results]
+
+        graph = self.subgraph("loop", [i, running, *inside], body)
+        kinds = [FROM_ONNX[out.type.tensor_type.elem_type] for out in graph.output[1:]]
+        shapes = [*(c.shape for c in carry), *[None] * stacked]
+        result = self.emit("Loop", (count, go, *carry), outputs=len(kinds), dtype=kinds, shapes=shapes, body=graph)
+        return result if isinstance(result, tuple) else (result,)
 
     def _fresh_identity(self, x: Array) -> tuple[str, DType, Shape | None]:
         self._count += 1

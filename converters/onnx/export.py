@@ -49,6 +49,7 @@ class OnnxTable(Table):
     def __init__(self, o: Emitter, gaps: Gaps):
         super().__init__(ROWS, gaps=GAPS)
         self.o, self.found = o, gaps
+        o.rows = self.rows
         self.opset_needed = 0
         for op in registry().values():
             if op not in self.rows and not op.is_composite:
@@ -73,7 +74,7 @@ class OnnxTable(Table):
     def call(self, operation: Operation, row: Row, args: list[Any], kwargs: dict[str, Any]) -> Any:
         o = self.o
         types = [physical(v.type) for v in operation.outputs]
-        before, o.scope, o.out_types = o.scope, operation.scope or o.scope, tuple(types)
+        before, outer, o.scope, o.operation = o.scope, o.operation, operation.scope or o.scope, operation
         try:
             if any(v.type.dtype.is_complex for v in (*operation.inputs, *operation.outputs)):
                 raise Unsupported("ONNX has no complex tensors in arithmetic", "compute with real and imaginary parts")
@@ -87,7 +88,7 @@ class OnnxTable(Table):
             single = "tuple" not in operation.op.properties and len(types) == 1
             return stand_ins[0] if single else stand_ins
         finally:
-            o.scope = before
+            o.scope, o.operation = before, outer
 
     def refuse(self, name: str, refusal: Unsupported, where: str) -> None:
         if isinstance(refusal, NeedsOpset):

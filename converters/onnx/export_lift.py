@@ -1,0 +1,47 @@
+"""A body over scalars, applied to whole arrays: its operations are re-emitted at the array's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unigraph.errors import Unsupported
+from unigraph.graph import Graph
+from unigraph.ops import movement
+
+from .emitter import Array, Emitter
+
+_POINTWISE = frozenset(["elementwise", "select", "clamp", "identity"])
+
+
+def lifted(o: Emitter, body: Graph, xs: Sequence[Array], shape: Sequence[Any]) -> list[Array]:
+    """The body's outputs for arrays of one shape in place of its scalars.
+
+    Raises Unsupported where the body does more than elementwise arithmetic.
+    """
+    rows = o.rows
+    env: dict[Any, Array] = dict(zip(body.inputs, xs, strict=True))
+    for value, data in body.data.items():
+        env[value] = o.expand(o.const(data, value.type.dtype), shape)
+    outer = o.operation
+    try:
+        for op in body.edges:
+            o.operation = op
+            args = [env[v] for v in op.inputs]
+            if op.op is movement.broadcast_in_dim or op.op is movement.reshape:
+                if any(v.type.rank for v in (*op.inputs, *op.outputs)):
+                    raise Unsupported(f"a combining body that uses {op.op.name}")
+                results: Any = args[0]
+            elif op.op.properties & _POINTWISE and op.op in rows:
+                results = rows[op.op](o, *args, **op.attrs)
+            elif op.op.is_composite and op.op not in rows:
+                from unigraph.evaluate import decomposition
+
+                results = tuple(lifted(o, decomposition(op), args, shape))
+            else:
+                raise Unsupported(f"a combining body that uses {op.op.name}", "use elementwise ops in the body")
+            results = results if isinstance(results, tuple) else (results,)
+            env.update(zip(op.outputs, (o.typed(y, shape) for y in results), strict=True))
+    finally:
+        o.operation = outer
+    return [env[v] for v in body.outputs]
