@@ -2,3 +2,4 @@
 
 from . import elementwise
 from . import index, movement, reduce
+from . import collective, contract, control, linalg, random, sort

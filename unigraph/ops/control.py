@@ -1,0 +1,198 @@
+"""Control flow. Regions are closed graphs: whatever they use is an operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import dims
+from ..dims import Dim
+from ..dtypes import bool_, i32
+from ..opdef import Attr, Example, OpDef, define
+from ..types import TensorType
+from .shapes import not_negative, refuse
+
+if TYPE_CHECKING:
+    from ..graph import Graph
+
+Types = tuple[TensorType, ...]
+
+
+def control_examples(name: str) -> list[Example]:
+    """Examples of one op of this file; they stand apart in `control_examples.py`."""
+    from .control_examples import EXAMPLES
+
+    return EXAMPLES[name]()
+
+
+def _op(
+    name: str,
+    operands: str,
+    infer: Callable[..., Types],
+    doc: str,
+    attrs: dict[str, Attr],
+    regions: dict[str, Callable[..., Types]],
+) -> OpDef:
+    return define(
+        name,
+        operands,
+        infer,
+        doc,
+        attrs=attrs,
+        examples=lambda: control_examples(name),
+        regions=regions,
+        properties="control tuple",
+        family="control",
+    )
+
+
+def _same(a: TensorType, b: TensorType) -> bool:
+    return a == b or (a.dtype is b.dtype and len(a.shape) == len(b.shape) and all(map(dims.equal, a.shape, b.shape)))
+
+
+def _match(label: str, what: str, given: Sequence[TensorType], wanted: Sequence[TensorType]) -> None:
+    if len(given) != len(wanted) or not all(map(_same, given, wanted)):
+        refuse(label, f"{what} must be ({', '.join(map(str, wanted))}), not ({', '.join(map(str, given))})")
+
+
+def _after_first(which: TensorType, *operands: TensorType, **attrs: Any) -> Types:
+    return operands
+
+
+def _cond(which: TensorType, *operands: TensorType, branches: tuple[Graph, ...]) -> Types:
+    if not branches:
+        refuse("cond_c1", "needs at least one branch")
+    if which.shape or which.dtype not in (bool_, i32) or (which.dtype is bool_ and len(branches) != 2):
+        refuse("cond_c2", f"which must be a scalar i32, or a scalar bool for two branches: {which}")
+    for i, branch in enumerate(branches):
+        _match("cond_c3", f"inputs of branch {i}", branch.in_types, operands)
+        _match("cond_c4", f"outputs of branch {i}", branch.out_types, branches[0].out_types)
+    return branches[0].out_types
+
+
+cond = _op(
+    "cond",
+    "which, *operands",
+    _cond,
+    "Branch number `which` applied to the operands; the others do not run. A bool chooses branch 0 when False and "
+    "branch 1 when True; an i32 out of range is clamped.",
+    {},
+    {"*branches": _after_first},
+)
+
+
+def _loop_parts(operands: Types, cond_consts: int, body_consts: int) -> tuple[Types, Types, Types]:
+    """Types of what only the condition reads, what only the body reads, and what is carried."""
+    if cond_consts < 0 or body_consts < 0 or cond_consts + body_consts > len(operands):
+        refuse("while_c1", f"{cond_consts} + {body_consts} constants among {len(operands)} operands")
+    both = cond_consts + body_consts
+    return operands[:cond_consts], operands[cond_consts:both], operands[both:]
+
+
+def _cond_types(*operands: TensorType, cond_consts: int = 0, body_consts: int = 0) -> Types:
+    for_cond, _, carry = _loop_parts(operands, cond_consts, body_consts)
+    return for_cond + carry
+
+
+def _body_types(*operands: TensorType, cond_consts: int = 0, body_consts: int = 0) -> Types:
+    _, for_body, carry = _loop_parts(operands, cond_consts, body_consts)
+    return for_body + carry
+
+
+def _while(*operands: TensorType, cond: Graph, body: Graph, cond_consts: int = 0, body_consts: int = 0) -> Types:
+    for_cond, for_body, carry = _loop_parts(operands, cond_consts, body_consts)
+    _match("while_c2", "inputs of cond", cond.in_types, for_cond + carry)
+    _match("while_c3", "outputs of cond", cond.out_types, (TensorType(bool_, ()),))
+    _match("while_c4", "inputs of body", body.in_types, for_body + carry)
+    _match("while_c5", "outputs of body", body.out_types, carry)
+    return carry
+
+
+while_ = _op(
+    "while",
+    "*operands",
+    _while,
+    "As long as cond(its constants, carry) is True, body(its constants, carry) gives the next carry. Operands are "
+    "the constants of cond, those of body, the first carry; the last carry comes out.",
+    {
+        "cond_consts": Attr("int", 0, "number of operands that only cond reads"),
+        "body_consts": Attr("int", 0, "number of operands after those that only body reads"),
+    },
+    {"cond": _cond_types, "body": _body_types},
+)
+
+
+def _scan_parts(operands: Types, num_consts: int, num_carry: int) -> tuple[Types, Types, Types]:
+    if num_consts < 0 or num_carry < 0 or num_consts + num_carry > len(operands):
+        refuse("scan_c1", f"{num_consts} constants and {num_carry} carried among {len(operands)} operands")
+    both = num_consts + num_carry
+    return operands[:num_consts], operands[num_consts:both], operands[both:]
+
+
+def _scan_types(*operands: TensorType, length: Dim, num_consts: int, num_carry: int, reverse: bool = False) -> Types:
+    consts, carry, xs = _scan_parts(operands, num_consts, num_carry)
+    for x in xs:
+        if not x.shape or not dims.compatible(x.shape[0], length):
+            refuse("scan_c2", f"the first axis of {x} must have size length = {dims.to_text(length)}")
+    return (*consts, *carry, *[TensorType(x.dtype, x.shape[1:]) for x in xs])
+
+
+def _scan(
+    *operands: TensorType, length: Dim, num_consts: int, num_carry: int, body: Graph, reverse: bool = False
+) -> Types:
+    takes = _scan_types(*operands, length=length, num_consts=num_consts, num_carry=num_carry)
+    if not not_negative(length):
+        refuse("scan_c3", f"length {length} must not be negative")
+    carry = operands[num_consts : num_consts + num_carry]
+    _match("scan_c4", "inputs of body", body.in_types, takes)
+    gives = body.out_types
+    _match("scan_c5", "the carried outputs of body", gives[:num_carry], carry)
+    return (*carry, *[TensorType(y.dtype, (length, *y.shape)) for y in gives[num_carry:]])
+
+
+scan = _op(
+    "scan",
+    "*operands",
+    _scan,
+    "A loop over the first axis: step i calls body(constants, carry, element i of each x) -> (carry, element i of "
+    "each y). Operands are the constants, the first carry, the xs; outputs are the last carry and the ys, stacked. "
+    "With `reverse` steps go from the last element to the first, and element i of the ys still belongs to element "
+    "i of the xs. With length 0 the carry comes out as it went in, and the ys are empty.",
+    {
+        "length": Attr("dim", doc="number of steps"),
+        "num_consts": Attr("int", doc="number of operands that every step reads"),
+        "num_carry": Attr("int", doc="number of operands after those that go from step to step"),
+        "reverse": Attr("bool", False, "go from the last element to the first"),
+    },
+    {"body": _scan_types},
+)
+
+
+def _plain(name: str) -> Callable[..., Types]:
+    def infer(*operands: TensorType, body: Graph, **attrs: Any) -> Types:
+        _match(f"{name}_c1", "inputs of body", body.in_types, operands)
+        return body.out_types
+
+    return infer
+
+
+def _operands(*operands: TensorType, **attrs: Any) -> Types:
+    return operands
+
+
+call = _op(
+    "call",
+    "*operands",
+    _plain("call"),
+    "body applied to the operands; a function kept whole.",
+    {"name": Attr("str", "", "what the function is called")},
+    {"body": _operands},
+)
+remat = _op(
+    "remat",
+    "*operands",
+    _plain("remat"),
+    "body applied to the operands; differentiation computes its inner values again instead of keeping them.",
+    {},
+    {"body": _operands},
+)
