@@ -18,12 +18,41 @@ R = registry()
 
 # Ops whose lax function has the same name, operands and attributes.
 _SAME = (
-    "add sub mul div rem max min pow atan2 nextafter neg abs sign square integer_pow ceil floor is_finite "
-    "reduce_precision exp exp2 expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh logistic cbrt erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e igamma igammac igamma_grad_a "
-    "random_gamma_grad zeta polygamma shift_left shift_right_logical shift_right_arithmetic population_count clz "
-    "mulhi eq ne lt le gt ge clamp complex real imag conj stop_gradient"
+    "sub div rem max min pow atan2 nextafter neg sign square integer_pow ceil floor is_finite reduce_precision "
+    "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh logistic cbrt erf "
+    "erfc erf_inv lgamma digamma bessel_i0e bessel_i1e igamma igammac igamma_grad_a random_gamma_grad zeta "
+    "polygamma shift_left shift_right_logical shift_right_arithmetic population_count clz mulhi eq ne clamp "
+    "complex real imag conj stop_gradient"
 )
+
+
+def _add(x: Any, y: Any) -> Any:
+    return lax.bitwise_or(x, y) if x.dtype == jnp.bool_ else lax.add(x, y)
+
+
+def _mul(x: Any, y: Any) -> Any:
+    return lax.bitwise_and(x, y) if x.dtype == jnp.bool_ else lax.mul(x, y)
+
+
+def _abs(x: Any) -> Any:
+    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else lax.abs(x)
+
+
+def _exp2(x: Any) -> Any:
+    # In 16 bits XLA's exp(x log 2) misses whole powers.
+    return lax.exp2(x.astype(jnp.float32)).astype(x.dtype) if x.dtype.itemsize < 4 else lax.exp2(x)
+
+
+def _ordered(strict: Callable[[Any, Any], Any], compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """``compare``, lexicographic on complex numbers."""
+
+    def row(x: Any, y: Any) -> Any:
+        if not jnp.issubdtype(x.dtype, jnp.complexfloating):
+            return compare(x, y)
+        a, b = lax.real(x), lax.real(y)
+        return strict(a, b) | ((a == b) & compare(lax.imag(x), lax.imag(y)))
+
+    return row
 
 
 def _select(which: Any, *cases: Any) -> Any:
@@ -77,6 +106,14 @@ def _total(primitive: Any) -> Callable[[Any, Any], Any]:
 
 ROWS: Mapping[OpDef, Callable[..., Any]] = {
     **{R[name]: getattr(lax, name) for name in _SAME.split()},
+    e.add: _add,
+    e.mul: _mul,
+    e.abs: _abs,
+    R["exp2"]: _exp2,
+    R["lt"]: _ordered(lax.lt, lax.lt),
+    R["le"]: _ordered(lax.lt, lax.le),
+    R["gt"]: _ordered(lax.gt, lax.gt),
+    R["ge"]: _ordered(lax.gt, lax.ge),
     e.and_: lax.bitwise_and,
     e.or_: lax.bitwise_or,
     e.xor: lax.bitwise_xor,

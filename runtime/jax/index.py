@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from unigraph.dtypes import i64
@@ -70,6 +71,18 @@ def _scatter(
         scatter_indices_batching_dims,
     )
     scatter: Any = _SCATTERS[combiner]
+    if x.dtype == jnp.bool_ and combiner != "replace":
+        # On bool add is `or`, which is max of bytes, and mul is `and`, which is min.
+        scatter = lax.scatter_max if combiner in ("add", "max") else lax.scatter_min
+        bytes_ = scatter(
+            x.astype(jnp.uint8),
+            indices,
+            updates.astype(jnp.uint8),
+            numbers,
+            unique_indices=unique_indices,
+            mode=_MODES[mode],
+        )
+        return bytes_ != 0
     return scatter(x, indices, updates, numbers, unique_indices=unique_indices, mode=_MODES[mode])
 
 
@@ -79,7 +92,8 @@ def _nonzero(x: Any, symbol: str) -> Any:
             f"nonzero has a size ({symbol}) that depends on the data, which JAX cannot trace: "
             "run this graph outside jax.jit, or on the numpy or torch engine"
         )
-    return jnp.argwhere(x).astype(to_jax(i64))
+    # NumPy, because XLA takes subnormal numbers for zero.
+    return jnp.asarray(np.argwhere(np.asarray(x)), to_jax(i64))
 
 
 ROWS: Mapping[OpDef, Callable[..., Any]] = {i.gather: _gather, i.scatter: _scatter, i.nonzero: _nonzero}

@@ -20,11 +20,11 @@ def _pad(x: Any, value: Any, low: Any, high: Any, interior: Any = None) -> Any:
 
 
 def _dynamic_slice(x: Any, *starts: Any, sizes: Any) -> Any:
-    return lax.dynamic_slice(x, _same_integers(starts), sizes)
+    return lax.dynamic_slice(x, _same_integers(starts), sizes, allow_negative_indices=False)
 
 
 def _dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
-    return lax.dynamic_update_slice(x, update, _same_integers(starts))
+    return lax.dynamic_update_slice(x, update, _same_integers(starts), allow_negative_indices=False)
 
 
 def _same_integers(starts: tuple[Any, ...]) -> list[Any]:

@@ -14,16 +14,24 @@ from unigraph.ops import reduce as r
 
 from .dtypes import to_jax
 
-_NARROW = (jnp.float16, jnp.bfloat16)
+
+def _wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Floats of 16 bits and less are summed in f32 and rounded once."""
+
+    def row(x: Any, *args: Any, **attrs: Any) -> Any:
+        if jnp.issubdtype(x.dtype, jnp.floating) and x.dtype.itemsize < 4:
+            return function(x.astype(jnp.float32), *args, **attrs).astype(x.dtype)
+        return function(x, *args, **attrs)
+
+    return row
 
 
-def _wide(reduce: Callable[..., Any]) -> Callable[..., Any]:
-    """16-bit floats are summed in f32 and rounded once."""
+def _bits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """XLA has no reduction of integers below a byte."""
 
     def row(x: Any, axes: Any) -> Any:
-        if x.dtype in _NARROW:
-            return reduce(x.astype(jnp.float32), axes).astype(x.dtype)
-        return reduce(x, axes)
+        small = jnp.iinfo(x.dtype).bits < 8 if x.dtype != jnp.bool_ else False
+        return function(x.astype(jnp.int8), axes).astype(x.dtype) if small else function(x, axes)
 
     return row
 
@@ -42,7 +50,12 @@ def _reduce(*values: Any, axes: Any, body: Callable[..., Any]) -> tuple[Any, ...
 
 
 def _cumulative(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, axis, reverse=False: function(x, axis, reverse)
+    def row(x: Any, axis: int, reverse: bool = False) -> Any:
+        if x.dtype == jnp.bool_:
+            return function(x.astype(jnp.uint8), axis, reverse) != 0
+        return function(x, axis, reverse)
+
+    return row
 
 
 def _geometry(x: Any, window: Any, strides: Any, low: Any, high: Any, base: Any, dilation: Any) -> dict[str, Any]:
@@ -134,6 +147,8 @@ def _select_and_scatter(
 
     Written with lax loops, because lax has the general form only as a primitive that wants jaxprs.
     """
+    if not source.size:
+        return jnp.full(x.shape, init)
     pads = tuple(zip(low, high, (0,) * x.ndim, strict=True))
     valid = lax.pad(jnp.ones(x.shape, bool), jnp.array(False), pads)
     padded = lax.pad(x, init, pads)
@@ -165,9 +180,9 @@ ROWS: Mapping[OpDef, Callable[..., Any]] = {
     r.reduce_prod: _wide(lax.reduce_prod),
     r.reduce_max: lax.reduce_max,
     r.reduce_min: lax.reduce_min,
-    r.reduce_and: lax.reduce_and,
-    r.reduce_or: lax.reduce_or,
-    r.reduce_xor: lax.reduce_xor,
+    r.reduce_and: _bits(lax.reduce_and),
+    r.reduce_or: _bits(lax.reduce_or),
+    r.reduce_xor: _bits(lax.reduce_xor),
     r.argmax: _arg(lax.argmax),
     r.argmin: _arg(lax.argmin),
     r.reduce: _reduce,
@@ -176,10 +191,10 @@ ROWS: Mapping[OpDef, Callable[..., Any]] = {
     r.cummax: _cumulative(lax.cummax),
     r.cummin: _cumulative(lax.cummin),
     r.cumlogsumexp: _cumulative(lax.cumlogsumexp),
-    r.reduce_window_sum: _window(lax.reduce_window_sum_p),
+    r.reduce_window_sum: _wide(_window(lax.reduce_window_sum_p)),
     r.reduce_window_max: _window(lax.reduce_window_max_p),
     r.reduce_window_min: _window(lax.reduce_window_min_p),
-    r.reduce_window_prod: _window_product,
+    r.reduce_window_prod: _wide(_window_product),
     r.reduce_window: _reduce_window,
     r.select_and_scatter_add: _select_and_scatter_add,
     r.select_and_gather_add: _select_and_gather_add,
