@@ -30,6 +30,8 @@ FORMAT_VERSION = 1
 INLINE = 4096  # bytes; larger constants lie beside the graph, where they can be mapped
 MAX_DEPTH = 24  # of regions within regions; protobuf itself stops at 100 nested messages
 MAX_TREE = 32  # of structures within structures
+MAX_EXPANDED = 1 << 26  # operations, counting a function's once per use: functions that use functions
+#                          twice each would otherwise grow without bound from a small file
 MAX_GRAPH = 1 << 31  # bytes; protobuf's own limit
 _MAX_SIZE = 1 << 62
 
@@ -306,8 +308,9 @@ class _Decoder:
         self.strings: list[str] = list(model.strings)
         self.types: list[TensorType] = []
         self.functions: list[Graph] = []
+        self.sizes: list[int] = []  # operations in each function, expanded
+        self.expanded = 0
         self.ops: dict[int, OpDef] = {}
-        self.current = ""  # the function being read: its body may refer to earlier ones only
         if not self.strings or self.strings[0]:
             raise FormatError("the string table must start with the empty string", f"{where} strings")
 
@@ -371,7 +374,9 @@ class _Decoder:
 
     def read_functions(self) -> None:
         for i, message in enumerate(self.model.functions):
+            before = self.expanded
             self.functions.append(self.graph(message.body, f"{self.where} functions[{i}]", 0))
+            self.sizes.append(self.expanded - before)
 
     def graph(self, message: Any, where: str, depth: int) -> Graph:
         try:
@@ -461,6 +466,7 @@ class _Decoder:
         outputs = tuple([values[i] for i in message.outputs])
         op = self.ops.get(message.op)
         regions: tuple[Graph, ...] = ()
+        self.expanded += 1
         if op is None:
             op, attrs, regions = self.call(message, f"{where} edges[{index}]")
         else:
@@ -475,6 +481,9 @@ class _Decoder:
         number = message.function - 1
         if not 0 <= number < len(self.functions):
             raise FormatError(f"no function {number} before this one", where)
+        self.expanded += self.sizes[number]
+        if self.expanded > MAX_EXPANDED:
+            raise FormatError(f"functions expand to more than {MAX_EXPANDED} operations", where)
         call = registry()["call"]
         return call, call.normalize({"name": self.strings[message.op]}), (self.functions[number],)
 

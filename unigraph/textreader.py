@@ -191,10 +191,10 @@ class _Reader:
 
         return many
 
-    def attribute(self, op: OpDef, name: str) -> Any:
+    def attribute(self, op: OpDef, name: str, at: int) -> Any:
         spec = op.attrs.get(name)
         if spec is None:
-            raise self.error(f"{op.name} has no attribute {name!r}; it has {', '.join(op.attrs) or 'none'}")
+            raise self.error(f"{op.name} has no attribute {name!r}; it has {', '.join(op.attrs) or 'none'}", at)
         if spec.default is None and self.word("none"):
             return None
         kinds: Mapping[str, Callable[[], Any]] = {
@@ -435,12 +435,9 @@ class _GraphReader:
         name = r.need(_NAME, "the name of a size")
         found: dict[str, int] = {}
         for part in ("min", "max", "multiple_of"):
-            before = r.position
             if r.word(part):
                 r.expect("=")
                 found[part] = r.integer()
-            else:
-                r.position = before
         self.symbols[name] = Constraint(**found)
 
     def operation(self) -> None:
@@ -467,11 +464,11 @@ class _GraphReader:
             if r.text.startswith("%", r.position):
                 inputs.append(self.use())
                 return
-            key = r.need(_NAME, "a value or an attribute")
+            key, at = r.need(_NAME, "a value or an attribute"), r.mark
             if key in attrs:
                 raise r.error(f"attribute {key!r} stands twice")
             r.expect("=")
-            attrs[key] = r.attribute(op, key)
+            attrs[key] = r.attribute(op, key, at)
 
         r.items(")", argument)
         scope, source = self.place()
