@@ -39,10 +39,20 @@ def _fills() -> list[Example]:
 
 def _gather() -> list[Example]:
     far = _rows("i32", 3, 4, -1, 2**31 - 1, -(2**31))
-    table = {"offset_dims": (1,), "collapsed_slice_dims": (0,), "start_index_map": (0,), "slice_sizes": (1, 4)}
-    block = {"offset_dims": (1, 2), "collapsed_slice_dims": (), "start_index_map": (0, 1), "slice_sizes": (2, 2)}
+    table: dict[str, Any] = {
+        "offset_dims": (1,),
+        "collapsed_slice_dims": (0,),
+        "start_index_map": (0,),
+        "slice_sizes": (1, 4),
+    }
+    block: dict[str, Any] = {
+        "offset_dims": (1, 2),
+        "collapsed_slice_dims": (),
+        "start_index_map": (0, 1),
+        "slice_sizes": (2, 2),
+    }
     corner = array("i32", [[0, 1], [2, 2], [1, 3], [-1, 0]])
-    batch = {
+    batch: dict[str, Any] = {
         "offset_dims": (), "collapsed_slice_dims": (1,), "start_index_map": (1,), "slice_sizes": (1, 1),
         "operand_batching_dims": (0,), "start_indices_batching_dims": (0,),
     }  # fmt: skip
@@ -103,9 +113,17 @@ def _twice(dtype: str, combiner: str, x: list[Any], updates: list[Any], out: lis
 def _scatter() -> list[Example]:
     four = array("f32", [1, 2, 3, 4])
     far = _rows("i32", 3, 4, -1, 0)
-    rows = {"update_window_dims": (1,), "inserted_window_dims": (0,), "scatter_dims_to_operand_dims": (0,)}
-    block = {"update_window_dims": (1, 2), "inserted_window_dims": (), "scatter_dims_to_operand_dims": (0, 1)}
-    batch = {
+    rows: dict[str, Any] = {
+        "update_window_dims": (1,),
+        "inserted_window_dims": (0,),
+        "scatter_dims_to_operand_dims": (0,),
+    }
+    block: dict[str, Any] = {
+        "update_window_dims": (1, 2),
+        "inserted_window_dims": (),
+        "scatter_dims_to_operand_dims": (0, 1),
+    }
+    batch: dict[str, Any] = {
         "update_window_dims": (), "inserted_window_dims": (1,), "scatter_dims_to_operand_dims": (1,),
         "operand_batching_dims": (0,), "scatter_indices_batching_dims": (0,),
     }  # fmt: skip

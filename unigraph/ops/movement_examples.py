@@ -131,7 +131,7 @@ def _pad() -> list[Example]:
     line, nine = array("i32", [1, 2, 3]), array("i32", 9)
 
     def one(low: int, high: int, gap: int | None, want: list[int], note: str = "") -> Example:
-        attrs = {"low": (low,), "high": (high,), "interior": None if gap is None else (gap,)}
+        attrs: dict[str, Any] = {"low": (low,), "high": (high,), "interior": None if gap is None else (gap,)}
         return example(line, nine, out=array("i32", want), note=note, **attrs)
 
     return [

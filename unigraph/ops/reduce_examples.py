@@ -183,8 +183,8 @@ def _branching_body(b: Any, x: Any, y: Any) -> Any:
 def _reduce() -> list[Example]:
     x = array("f32", [[3, 1, 3], [-1, 5, 0]])
     places = np.broadcast_to(np.arange(3, dtype=np.int32), (2, 3)).copy()
-    adding = {"regions": {"body": _add_body}}
-    arg = {"regions": {"body": _max_with_index}}
+    adding: dict[str, Any] = {"regions": {"body": _add_body}}
+    arg: dict[str, Any] = {"regions": {"body": _max_with_index}}
     low = array("f32", -INF), array("i32", 2**31 - 1)
     return [
         example(x, array("f32", 0), axes=(1,), **adding, out=array("f32", [7, 4])),
@@ -411,7 +411,7 @@ def _window_extreme(largest: bool) -> list[Example]:
 
 def _reduce_window() -> list[Example]:
     x = array("f32", [3, 1, 3, 5, 0])
-    adding = {"regions": {"body": _add_body}}
+    adding: dict[str, Any] = {"regions": {"body": _add_body}}
     zero = array("f32", 0)
     low = array("f32", -INF), array("i32", -1)
     return [
