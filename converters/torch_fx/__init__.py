@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import importlib
 
-_FAMILIES = ("elementwise", "activation", "movement", "index", "reduce", "contract", "nn", "random", "linalg", "control")
+_FAMILIES = (
+    "elementwise",
+    "activation",
+    "movement",
+    "index",
+    "reduce",
+    "contract",
+    "nn",
+    "random",
+    "linalg",
+    "prims",
+    "control",
+)
 
 
 def load_rows() -> None:

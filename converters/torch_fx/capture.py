@@ -5,19 +5,18 @@ What comes in: a module, a function of tensors, an FX GraphModule, an ExportedPr
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from unigraph import dims
 from unigraph.errors import Gaps, InputError, UnigraphError, Unsupported
@@ -29,7 +28,7 @@ from .dynamic import Spec, read_spec
 from .rowbook import find
 from .sizes import SYMBOLIC, Sizes, constraint
 from .tensors import dtype_of
-from .walk import TorchBuilder, Walker, scope_of, source_of
+from .walk import TorchBuilder, Walker
 
 INPUT, PARAMETER, STATE, CONSTANT, FIXED = "input", "weight", "state", "constant", "fixed"
 _TASK = "from_torch"
@@ -58,7 +57,6 @@ class Captured:
     spec: Spec
     name: str
     decompose: Callable[[Callable[[Any], bool]], Captured] | None = None
-    symbol_names: dict[str, Any] = field(default_factory=dict)
 
 
 def from_torch(
@@ -90,7 +88,9 @@ def from_torch(
     if branches not in ("refuse", "explore"):
         raise InputError(f'branches is "refuse" or "explore", not {branches!r}')
     if branches == "explore":
-        raise UnigraphError('branches="explore" is not available in this version; write torch.cond instead of the branch')
+        raise UnigraphError(
+            'branches="explore" is not available in this version; write torch.cond instead of the branch'
+        )
     load_rows()
     args, kwargs = tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {})
     captured = _capture(program, args, kwargs, dynamic)
@@ -256,7 +256,9 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
             kind = CONSTANT if item.kind is InputKind.CONSTANT_TENSOR else PARAMETER
             sources.append(Source(STATE if item.target in updated else kind, target, tensor))
         else:
-            raise UnigraphError(f"the exported program takes a {item.kind.name.lower()} ({item.target}), which no graph holds")
+            raise UnigraphError(
+                f"the exported program takes a {item.kind.name.lower()} ({item.target}), which no graph holds"
+            )
     results: list[tuple[str, Any]] = []
     for out in signature.output_specs:
         if out.kind is OutputKind.USER_OUTPUT:
@@ -301,7 +303,9 @@ def _from_annotated(module: fx.GraphModule) -> Captured:
         sources,
         [("output", None)] * len(flat),
         lambda leaves: (tuple(leaves), {}),
-        lambda leaves: torch.utils._pytree.tree_map(lambda m: leaves[m.index] if isinstance(m, _Mark) else m, structure),
+        lambda leaves: torch.utils._pytree.tree_map(
+            lambda m: leaves[m.index] if isinstance(m, _Mark) else m, structure
+        ),
         tuple(n.name for n in placeholders),
         {},
         Spec(arg_names=tuple(n.name for n in placeholders)),
@@ -329,7 +333,7 @@ def _lower(captured: Captured) -> Graph:
         except Exception:
             gaps.raise_if_any()
             raise
-        graph, gaps, _ = _attempt(again)
+        graph = _attempt(again)[0]
     if graph is None:
         gaps.raise_if_any()
         raise UnigraphError("capture failed without a reason")
@@ -430,7 +434,9 @@ def _plain(x: Any) -> Any:
     return [_plain(c) for c in children] if children is not None else x
 
 
-def _inputs(b: TorchBuilder, captured: Captured, placeholders: list[fx.Node], env: dict[fx.Node, Any]) -> tuple[Any, Any]:
+def _inputs(
+    b: TorchBuilder, captured: Captured, placeholders: list[fx.Node], env: dict[fx.Node, Any]
+) -> tuple[Any, Any]:
     """Make the graph's inputs in the order of their structure; returns the trees of args and kwargs."""
     leaves: list[Any] = []
     for node, source in zip(placeholders, captured.sources, strict=True):
@@ -504,7 +510,3 @@ def _values(b: TorchBuilder, x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return type(x)(_values(b, i) for i in x)
     return x
-
-
-__all__ = ["Captured", "Source", "from_torch"]
-_ = copy, scope_of, source_of, SymIntArgument

@@ -125,7 +125,9 @@ def _axes(spec: Any, tensor: torch.Tensor, leaf: int, where: str, out: Spec) -> 
         axis %= tensor.ndim
         if item is None or isinstance(item, int):
             if isinstance(item, int) and item != tensor.shape[axis]:
-                raise InputError(f"dynamic fixes axis {axis} of {where} at {item}, but the example has {tensor.shape[axis]}")
+                raise InputError(
+                    f"dynamic fixes axis {axis} of {where} at {item}, but the example has {tensor.shape[axis]}"
+                )
             continue
         if isinstance(item, str):
             # AUTO lets torch find out what the program needs of the axis; the name is put on afterwards.

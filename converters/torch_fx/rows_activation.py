@@ -206,7 +206,9 @@ def _nll_loss(
 
 
 @row(aten.nll_loss_forward, aten.nll_loss2d_forward)
-def _nll_forward(b: Any, x: Value, target: Value, weight: Any, reduction: int, ignore_index: int) -> tuple[Value, Value]:
+def _nll_forward(
+    b: Any, x: Value, target: Value, weight: Any, reduction: int, ignore_index: int
+) -> tuple[Value, Value]:
     return _nll(b, x, target, weight, reduction, ignore_index)
 
 
@@ -238,7 +240,12 @@ def _soft_cross_entropy(
     if smoothing:
         classes = x.type.shape[axis]
         target = b.add(b.mul(target, 1 - smoothing), full(b, 0.0, target.type))
-        target = b.add(target, broadcast_to(b, b.div(b.constant(smoothing, x.type.dtype), operand(b, classes, x.type.dtype)), target.type.shape))
+        target = b.add(
+            target,
+            broadcast_to(
+                b, b.div(b.constant(smoothing, x.type.dtype), operand(b, classes, x.type.dtype)), target.type.shape
+            ),
+        )
     logp = b.log_softmax(x, axis=axis)
     if weight is not None:
         shape = tuple(d if a == axis else 1 for a, d in enumerate(x.type.shape))

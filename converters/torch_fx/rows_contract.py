@@ -289,7 +289,9 @@ def convolve_transposed(
     return reshape(b, y, y.type.shape[1:]) if single else y
 
 
-def _conv(b: Any, x: Value, w: Value, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
+def _conv(
+    b: Any, x: Value, w: Value, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Value:
     return convolve(b, x, w, bias, stride, padding, dilation, groups)
 
 

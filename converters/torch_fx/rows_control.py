@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,7 +44,9 @@ def _cond(walker: Any, predicate: Any, yes: Any, no: Any, operands: Sequence[Any
 
 
 @walking
-def _while(walker: Any, condition: Any, body: Any, carried: Sequence[Any], extra: Sequence[Any] = ()) -> tuple[Value, ...]:
+def _while(
+    walker: Any, condition: Any, body: Any, carried: Sequence[Any], extra: Sequence[Any] = ()
+) -> tuple[Value, ...]:
     b = walker.b
     carry, constants = tensors(carried, "torch.while_loop"), tensors(extra, "torch.while_loop")
     # torch passes (carry, constants), the graph's loop takes the constants first.
@@ -68,7 +69,9 @@ def _constants_first(carried: int, constants: int) -> Callable[[Any, Any], Any]:
 
 
 @walking
-def _scan(walker: Any, body: Any, init: Sequence[Any], xs: Sequence[Any], extra: Sequence[Any] = ()) -> tuple[Value, ...]:
+def _scan(
+    walker: Any, body: Any, init: Sequence[Any], xs: Sequence[Any], extra: Sequence[Any] = ()
+) -> tuple[Value, ...]:
     b = walker.b
     carry, rows_, constants = (tensors(o, "scan") for o in (init, xs, extra))
     if not rows_:
@@ -103,10 +106,6 @@ def _checkpoint(walker: Any, module: Any, *operands: Any, **options: Any) -> Any
     return walker.inline(module, operands)
 
 
-def _sequence(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda b, *args: function(*args)
-
-
 rows(
     {
         hop.cond: _cond,
@@ -116,8 +115,5 @@ rows(
         hop.wrap_with_set_grad_enabled: _grad_mode,
         hop.wrap_activation_checkpoint: _checkpoint,
         hop.tag_activation_checkpoint: _checkpoint,
-        operator.add: _sequence(operator.add),
-        operator.mul: _sequence(operator.mul),
     }
 )
-

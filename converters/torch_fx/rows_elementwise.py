@@ -212,9 +212,7 @@ rows(
         aten.isnan: _isnan,
         aten.isinf: _isinf,
         aten.isfinite: _isfinite,
-        aten.isposinf: lambda b, x: (
-            b.eq(x, math.inf) if x.type.dtype.is_float else full(b, False, x.type.with_(bool_))
-        ),
+        aten.isposinf: lambda b, x: b.eq(x, math.inf) if x.type.dtype.is_float else full(b, False, x.type.with_(bool_)),
         aten.isneginf: lambda b, x: (
             b.eq(x, -math.inf) if x.type.dtype.is_float else full(b, False, x.type.with_(bool_))
         ),
@@ -608,7 +606,9 @@ def _addcdiv(b: Any, x: Value, y: Value, z: Value, value: Any) -> Value:
 def _masked_fill(b: Any, x: Value, mask: Value, value: Any) -> Value:
     dtype, shape = x.type.dtype, b.shape
     value = operand(b, value, dtype)
-    return b.select(broadcast_to(b, cast(b, mask, bool_), shape), broadcast_to(b, x, shape), broadcast_to(b, value, shape))
+    return b.select(
+        broadcast_to(b, cast(b, mask, bool_), shape), broadcast_to(b, x, shape), broadcast_to(b, value, shape)
+    )
 
 
 # -- types -------------------------------------------------------------------------------------------

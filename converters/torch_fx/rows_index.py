@@ -144,9 +144,7 @@ def _index_select(b: Any, x: Value, dim: int, index: Value) -> Value:
 def _pointwise(b: Any, x: Value, axis: int, index: Value) -> Value:
     """Coordinates [*index.shape, rank] that name the element of ``x`` meant by each element of ``index``."""
     shape = index.type.shape
-    parts = [
-        cast(b, index, i64) if a == axis else b.iota(dtype=i64, shape=shape, axis=a) for a in range(len(shape))
-    ]
+    parts = [cast(b, index, i64) if a == axis else b.iota(dtype=i64, shape=shape, axis=a) for a in range(len(shape))]
     parts = [reshape(b, p, (*shape, 1)) for p in parts]
     return parts[0] if len(parts) == 1 else b.concatenate(*parts, axis=len(shape))
 
@@ -169,9 +167,7 @@ def _take_along_dim(b: Any, x: Value, index: Value, dim: int | None = None) -> V
         flat, where = reshape(b, x, (x.type.size,)), reshape(b, index, (index.type.size,))
         return b.take_along_axis(flat, where, axis=0)
     axis = axis_of(dim, x.type.rank)
-    shape = common_shape(
-        tuple(1 if a == axis else d for a, d in enumerate(t.type.shape)) for t in (x, index)
-    )
+    shape = common_shape(tuple(1 if a == axis else d for a, d in enumerate(t.type.shape)) for t in (x, index))
     x = broadcast_to(b, x, tuple(x.type.shape[a] if a == axis else d for a, d in enumerate(shape)))
     index = broadcast_to(b, index, tuple(index.type.shape[a] if a == axis else d for a, d in enumerate(shape)))
     return b.take_along_axis(x, index, axis=axis)
@@ -218,7 +214,9 @@ def scatter(b: Any, x: Value, dim: int, index: Value, source: Any, combiner: str
 _REDUCE = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul", "amax": "max", "amin": "min"}
 
 
-def _scatter(b: Any, x: Value, dim: int, index: Value, source: Any = None, *, reduce: str | None = None, **kw: Any) -> Value:
+def _scatter(
+    b: Any, x: Value, dim: int, index: Value, source: Any = None, *, reduce: str | None = None, **kw: Any
+) -> Value:
     return scatter(b, x, dim, index, kw.get("value", source), "replace" if reduce is None else _REDUCE[reduce])
 
 
@@ -425,7 +423,11 @@ def _count_below(b: Any, boundaries: Value, values: Any, right: bool) -> Value:
     boundaries = broadcast_to(b, boundaries, wide)
     below = b.le(boundaries, values) if right else b.lt(boundaries, values)
     if values.type.dtype.is_float:
-        below = b.or_(below, b.ne(values, values)) if right else b.or_(below, b.and_(b.ne(values, values), b.eq(boundaries, boundaries)))
+        below = (
+            b.or_(below, b.ne(values, values))
+            if right
+            else b.or_(below, b.and_(b.ne(values, values), b.eq(boundaries, boundaries)))
+        )
     return b.reduce_sum(cast(b, below, b.dtype), axes=(len(shape),))
 
 

@@ -91,14 +91,20 @@ def _inverse(b: Any, x: Value) -> Value:
     return solve(b, x, identity_like(b, x))
 
 
-def _log_determinant(b: Any, x: Value) -> tuple[Value, Value]:
-    """Sign and log |det|."""
+def _factored(b: Any, x: Value) -> tuple[Value, Value]:
+    """The diagonal of U, and whether an odd number of rows changed places."""
     lu, pivots, _ = b.lu(x)
     diagonal = _diagonal(b, lu)
     axis = diagonal.type.rank - 1
     position = b.iota(dtype=i32, shape=pivots.type.shape, axis=axis)
     swaps = b.reduce_sum(cast(b, b.ne(pivots, position), i32), axes=(axis,))
-    odd = b.ne(b.and_(swaps, full(b, 1, swaps.type)), 0)
+    return diagonal, b.ne(b.and_(swaps, full(b, 1, swaps.type)), 0)
+
+
+def _log_determinant(b: Any, x: Value) -> tuple[Value, Value]:
+    """Sign and log |det|."""
+    diagonal, odd = _factored(b, x)
+    axis = diagonal.type.rank - 1
     sign = b.reduce_prod(b.sign(diagonal), axes=(axis,))
     sign = b.select(odd, sign, b.neg(sign))
     return sign, b.reduce_sum(b.log(b.abs(diagonal)), axes=(axis,))
@@ -111,13 +117,8 @@ def _diagonal(b: Any, x: Value) -> Value:
 
 
 def _determinant(b: Any, x: Value) -> Value:
-    lu, pivots, _ = b.lu(x)
-    diagonal = _diagonal(b, lu)
-    axis = diagonal.type.rank - 1
-    position = b.iota(dtype=i32, shape=pivots.type.shape, axis=axis)
-    swaps = b.reduce_sum(cast(b, b.ne(pivots, position), i32), axes=(axis,))
-    odd = b.ne(b.and_(swaps, full(b, 1, swaps.type)), 0)
-    value = b.reduce_prod(diagonal, axes=(axis,))
+    diagonal, odd = _factored(b, x)
+    value = b.reduce_prod(diagonal, axes=(diagonal.type.rank - 1,))
     return b.select(odd, value, b.neg(value))
 
 
@@ -196,7 +197,9 @@ def _matrix_power(b: Any, x: Value, n: int) -> Value:
     return identity_like(b, x) if result is None else result
 
 
-def _matrix_norm(b: Any, x: Value, order: Any = "fro", axes: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Value:
+def _matrix_norm(
+    b: Any, x: Value, order: Any = "fro", axes: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> Value:
     x = x if dtype is None else cast(b, x, dtype)
     rank = x.type.rank
     first, second = (axis_of(a, rank) for a in axes)
@@ -243,6 +246,9 @@ rows(
         aten.linalg_inv_ex: lambda b, x, check_errors=False: (_inverse(b, x), full(b, 0, b.out[1])),
         aten.linalg_det: _determinant,
         aten.det: _determinant,
+        aten._linalg_det: lambda b, x: (_determinant(b, x), None, None),
+        aten._linalg_slogdet: lambda b, x: (*_log_determinant(b, x), None, None),
+        aten._linalg_solve_ex: lambda b, a, y, **k: (_solve_ex(b, a, y, **k), None, None, full(b, 0, b.out[3])),
         aten.linalg_slogdet: _log_determinant,
         aten.slogdet: _log_determinant,
         aten.logdet: _logdet,
@@ -301,7 +307,7 @@ def _over_axes(b: Any, x: Value, axes: Sequence[int], kind: str, lengths: Sequen
 
 
 @row(aten._fft_c2c)
-def _fft_c2c(b: Any, x: Value, dim: Sequence[int], normalization: int, forward: bool) -> Value:
+def fft_c2c(b: Any, x: Value, dim: Sequence[int], normalization: int, forward: bool) -> Value:
     axes = [axis_of(a, x.type.rank) for a in dim]
     if not axes:
         return x
@@ -314,23 +320,22 @@ def _fft_c2c(b: Any, x: Value, dim: Sequence[int], normalization: int, forward: 
 
 
 @row(aten._fft_r2c)
-def _fft_r2c(b: Any, x: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Value:
+def fft_r2c(b: Any, x: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Value:
     axes = [axis_of(a, x.type.rank) for a in dim]
     if not onesided:
         wide = cast(b, x, c128 if x.type.dtype.name == "f64" else c64)
-        return _fft_c2c(b, wide, dim, normalization, True)
+        return fft_c2c(b, wide, dim, normalization, True)
     y = _over_axes(b, x, axes[-1:], "rfft", [x.type.shape[axes[-1]]])
     if len(axes) > 1:
-        y = _fft_c2c(b, y, axes[:-1], 0, True)
+        y = fft_c2c(b, y, axes[:-1], 0, True)
     return _scale(b, y, axes, normalization, x.type.shape, False)
 
 
 @row(aten._fft_c2r)
-def _fft_c2r(b: Any, x: Value, dim: Sequence[int], normalization: int, last_size: Any) -> Value:
+def fft_c2r(b: Any, x: Value, dim: Sequence[int], normalization: int, last_size: Any) -> Value:
     axes = [axis_of(a, x.type.rank) for a in dim]
-    y = _fft_c2c(b, x, axes[:-1], 0, False) if len(axes) > 1 else x
+    y = fft_c2c(b, x, axes[:-1], 0, False) if len(axes) > 1 else x
     y = _over_axes(b, y, axes[-1:], "irfft", [last_size])
     # _fft_c2c left its part unscaled, irfft divided by the last length: undo that, then apply what was asked.
     y = _scale(b, y, axes[-1:], 0, y.type.shape, True)
     return _scale(b, y, axes, normalization, y.type.shape, False)
-

@@ -251,7 +251,10 @@ def _diagonal(b: Any, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
 
 @row(aten.as_strided, aten.as_strided_copy)
 def _as_strided(b: Any, x: Value, size: Any, stride: Any, storage_offset: Any = None) -> Value:
-    """Only the whole, contiguous tensor read in another shape; other strides depend on the memory layout."""
+    """Elements picked by their place in memory: only of a tensor that lies there in order."""
+    fake = b.node.args[0].meta.get("val") if b.node is not None and b.node.args else None
+    if fake is None or not fake.is_contiguous() or (storage_offset is None and fake.storage_offset() != 0):
+        raise Unsupported("as_strided of a tensor that is a view", "write it with unfold, indexing or reshape")
     expected, strides = 1, []
     for n in reversed(size):
         strides.insert(0, expected)
@@ -259,7 +262,14 @@ def _as_strided(b: Any, x: Value, size: Any, stride: Any, storage_offset: Any = 
     same = all(n == 1 or s == e for n, s, e in zip(size, stride, strides))
     if storage_offset in (None, 0) and same and dims.equal(x.type.size, expected):
         return reshape(b, x, b.shape)
-    raise Unsupported("as_strided with overlapping or shifted strides", "write it with unfold, indexing or reshape")
+    offset = 0 if storage_offset is None else storage_offset - fake.storage_offset()
+    shape = b.shape
+    place = full(b, offset, TensorType(i64, shape))
+    for axis, step in enumerate(stride):
+        if step != 0:
+            at = b.iota(dtype=i64, shape=shape, axis=axis)
+            place = b.add(place, b.mul(at, full(b, step, at.type)))
+    return b.take(reshape(b, x, (x.type.size,)), place, axis=0, mode="clip")
 
 
 @row(aten.unfold, aten.unfold_copy)
@@ -302,7 +312,9 @@ rows(
         aten.concatenate: _cat,
         aten.stack: _stack,
         aten.flip: lambda b, x, axes: (
-            b.reverse(x, dimensions=tuple(sorted({axis_of(a, x.type.rank) for a in axes}))) if x.type.rank and axes else x
+            b.reverse(x, dimensions=tuple(sorted({axis_of(a, x.type.rank) for a in axes})))
+            if x.type.rank and axes
+            else x
         ),
         aten.fliplr: lambda b, x: b.reverse(x, dimensions=(1,)),
         aten.flipud: lambda b, x: b.reverse(x, dimensions=(0,)),
@@ -385,7 +397,9 @@ def _slice_scatter(
         return x
     if step == 1:
         return _update(b, x, src, axis, low)
-    index = b.add(b.mul(b.iota(dtype=i64, shape=(length,), axis=0), step), broadcast_to(b, operand(b, low, i64), (length,)))
+    index = b.add(
+        b.mul(b.iota(dtype=i64, shape=(length,), axis=0), step), broadcast_to(b, operand(b, low, i64), (length,))
+    )
     window = tuple(a for a in range(x.type.rank) if a != axis)
     return b.scatter(
         x,
@@ -489,11 +503,6 @@ def _arange(b: Any, *args: Any, **kwargs: Any) -> Value:
     return count if start == 0 and not is_dim(start) else b.add(count, full(b, start, count.type))
 
 
-@row(torch.ops.prims.iota)
-def _iota(b: Any, length: Any, *, start: Any, step: Any, dtype: Any, **kwargs: Any) -> Value:
-    return _arange(b, start, start + length * step, step)
-
-
 @row(aten.linspace)
 def _linspace(b: Any, start: Any, end: Any, steps: int, **kwargs: Any) -> Value:
     dtype = b.dtype
@@ -557,6 +566,3 @@ def _is_nonzero(b: Any, x: Value) -> Value:
 @row(aten.broadcast_tensors)
 def _broadcast_tensors(b: Any, tensors: Sequence[Value]) -> list[Value]:
     return [broadcast_to(b, t, o.shape) for t, o in zip(tensors, b.out, strict=True)]
-
-
-

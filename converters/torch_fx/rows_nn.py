@@ -76,7 +76,9 @@ def _rms_norm(b: Any, x: Value, shape: Any, weight: Any = None, eps: float | Non
 
 
 @row(aten.group_norm)
-def _group_norm(b: Any, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *rest: Any) -> Value:
+def _group_norm(
+    b: Any, x: Value, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *rest: Any
+) -> Value:
     return _affine(b, "group_norm", x, weight, bias, num_groups=groups, epsilon=eps)
 
 
@@ -107,7 +109,16 @@ def _statistics(b: Any, x: Value) -> tuple[Value, Value]:
 
 @row(aten.batch_norm)
 def _batch_norm(
-    b: Any, x: Value, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float, *rest: Any
+    b: Any,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    *rest: Any,
 ) -> Value:
     if training or mean is None:
         mean, var = _statistics(b, x)
@@ -158,7 +169,16 @@ rows(
 
 @row(aten.instance_norm)
 def _instance_norm(
-    b: Any, x: Value, weight: Any, bias: Any, mean: Any, var: Any, use_input: bool, momentum: float, eps: float, *rest: Any
+    b: Any,
+    x: Value,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    use_input: bool,
+    momentum: float,
+    eps: float,
+    *rest: Any,
 ) -> Value:
     if not use_input:
         return _normalised(b, x, mean, var, weight, bias, eps)
@@ -203,7 +223,9 @@ def _ceil_extra(size: Any, kernel: int, stride: int, pad: int, dilation: int) ->
 
 def _max_pool(n: int) -> Callable[..., Value]:
     @with_batch(n)
-    def apply(b: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Value:
+    def apply(
+        b: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+    ) -> Value:
         k = _spatial(kernel, n)
         s, p, d = _spatial(stride, n, k), _spatial(padding, n), _spatial(dilation, n)
         extra = [_ceil_extra(z, *a) if ceil_mode else 0 for z, *a in zip(x.type.shape[2:], k, s, p, d)]
@@ -231,7 +253,14 @@ def _avg_pool(n: int) -> Callable[..., Value]:
         high = tuple(a + e for a, e in zip(p, extra))
         options = {"ceil_extra": extra} if any(extra) else {}
         return b.avg_pool(
-            x, kernel=k, strides=s, low=p, high=high, count_include_pad=count_include_pad, divisor=divisor_override, **options
+            x,
+            kernel=k,
+            strides=s,
+            low=p,
+            high=high,
+            count_include_pad=count_include_pad,
+            divisor=divisor_override,
+            **options,
         )
 
     return apply
@@ -281,7 +310,11 @@ def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
             if x.type.dtype.is_float:
                 better = b.or_(better, b.ne(v, v))
             best, where = b.select(better, best, v), b.select(better, where, place)
-        return (reshape(b, best, best.type.shape[1:]), reshape(b, where, where.type.shape[1:])) if single else (best, where)
+        return (
+            (reshape(b, best, best.type.shape[1:]), reshape(b, where, where.type.shape[1:]))
+            if single
+            else (best, where)
+        )
 
     return apply
 

@@ -114,8 +114,10 @@ rows(
             full(b, median, x.type),
         ),
         aten.log_normal: lambda b, x, mean=1.0, std=2.0, **k: b.exp(_normal_scaled(b, mean, std)),
-        aten._standard_gamma: lambda b, alpha, *a: b.random_gamma(b.draw(), alpha, log_space=False)
-        if not alpha.type.rank
-        else b.random_gamma(b.rng_split(b.draw(), shape=alpha.type.shape), alpha, log_space=False),
+        aten._standard_gamma: lambda b, alpha, *a: (
+            b.random_gamma(b.draw(), alpha, log_space=False)
+            if not alpha.type.rank
+            else b.random_gamma(b.rng_split(b.draw(), shape=alpha.type.shape), alpha, log_space=False)
+        ),
     }
 )

@@ -117,7 +117,9 @@ def _spread(op: str) -> Callable[..., Value]:
         dim, correction, keepdim = _spread_arguments(args, kwargs)
         axes = axes_of(dim, x.type.rank)
         if x.type.dtype.is_complex:
-            parts = [b.var(p, axes=axes, correction=float(correction), keepdims=keepdim) for p in (b.real(x), b.imag(x))]
+            parts = [
+                b.var(p, axes=axes, correction=float(correction), keepdims=keepdim) for p in (b.real(x), b.imag(x))
+            ]
             total = b.add(*parts)
             return total if op == "var" else b.sqrt(total)
         return getattr(b, op)(x, axes=axes, correction=float(correction), keepdims=keepdim)
@@ -312,9 +314,7 @@ def _msort(b: Any, x: Value) -> Value:
 
 
 @row(aten.topk)
-def _topk(
-    b: Any, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Value, Value]:
+def _topk(b: Any, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
     if not x.type.rank:
         return reshape(b, x, b.shape), full(b, 0, x.type.with_(i64, b.shape))
     axis = axis_of(dim, x.type.rank)
@@ -380,7 +380,9 @@ def _mode(b: Any, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value
     values, index = sort_with_index(b, x, axis, False)
     n = x.type.shape[axis]
     wide = (*x.type.shape, n)
-    other = broadcast_to(b, reshape(b, b.transpose(values, permutation=_last(x.type.rank, axis)), (*_moved(x, axis), n)), wide)
+    other = broadcast_to(
+        b, reshape(b, b.transpose(values, permutation=_last(x.type.rank, axis)), (*_moved(x, axis), n)), wide
+    )
     same = b.eq(broadcast_to(b, reshape(b, values, (*x.type.shape, 1)), wide), other)
     counts = b.reduce_sum(cast(b, same, i64), axes=(x.type.rank,))
     best = keep(b, b.argmax(counts, axis=axis, index_dtype=i64), x, (axis,))

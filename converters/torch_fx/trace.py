@@ -11,14 +11,14 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from . import compat
-from .capture import CONSTANT, FIXED, INPUT, PARAMETER, STATE, Captured, Source
+from .capture import _FIXED, INPUT, PARAMETER, STATE, Captured, Source
 from .dynamic import Spec
 from .rowbook import find
 
-_ = CONSTANT
 
-
-def traced(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], spec: Spec, name: str) -> Captured:
+def traced(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], spec: Spec, name: str
+) -> Captured:
     """Trace one call. Parameters, buffers and tensor arguments are inputs of the trace; the rest is fixed."""
     parameters = dict(module.named_parameters())
     buffers = dict(module.named_buffers())
@@ -28,7 +28,9 @@ def traced(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     for leaf, axis, *_rest in spec.named:
         free.setdefault(leaf, set()).add(axis)
     held = [*parameters.values(), *buffers.values()]
-    fakes, env = compat.fake_inputs([*held, *(leaves[i] for i in where)], [set() for _ in held] + [free.get(i, set()) for i in where])
+    fakes, env = compat.fake_inputs(
+        [*held, *(leaves[i] for i in where)], [set() for _ in held] + [free.get(i, set()) for i in where]
+    )
     out_spec: list[Any] = []
 
     def run(*tensors: Any) -> list[Any]:
@@ -74,19 +76,17 @@ def traced(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 def _differs(node: Any, given: Any) -> bool:
     """False when the final buffer is only the copy of what was given."""
-    while node is not given and getattr(node, "target", None) in (torch.ops.aten.clone.default, torch.ops.aten.alias.default):
+    while node is not given and getattr(node, "target", None) in (
+        torch.ops.aten.clone.default,
+        torch.ops.aten.alias.default,
+    ):
         node = node.args[0]
     return node is not given
 
 
 def _placed(structure: Any, leaves: list[Any], by_leaf: Mapping[int, int]) -> Callable[[list[Any]], Any]:
-    from .capture import _FIXED
-
     def place(given: list[Any]) -> Any:
         filled = [given[by_leaf[i]] if i in by_leaf else (None if x is None else _FIXED) for i, x in enumerate(leaves)]
         return pytree.tree_unflatten(filled, structure)
 
     return place
-
-
-_unused = FIXED

@@ -27,9 +27,12 @@ from .tensors import array_of, dtype_of, identity
 
 MAX_CONSTANT = 256  # elements; a larger lifted tensor becomes a named weight
 # Arguments that say where or how a tensor lies in memory: nothing of it is in a graph.
-_PLACEMENT = frozenset(("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking", "requires_grad"))
+_PLACEMENT = frozenset(
+    ("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking", "requires_grad")
+)
 # Operators whose only effect is a check at run time.
 _CHECKS = ("_assert", "sym_constrain", "_assert_tensor_metadata", "sym_storage_offset")
+_TORCH = os.path.dirname(torch.__file__)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -40,6 +43,7 @@ class TorchBuilder(GraphBuilder):
         super().__init__(name)
         self.sizes = sizes or Sizes()
         self.out: tuple[TensorType | None, ...] = ()
+        self.node: fx.Node | None = None  # the node being lowered, for rows that need its memory layout
         self.in_region = False
         self._key: Value | None = None
         self._draws = 0
@@ -88,9 +92,12 @@ def scope_of(node: fx.Node) -> str:
 
 
 def source_of(node: fx.Node) -> str:
-    """``file.py:12`` of the innermost Python frame that torch remembered."""
+    """``file.py:12`` of the innermost Python frame that torch remembered and that is not torch's own."""
     trace = node.meta.get("stack_trace")
-    frames = _FRAME.findall(trace) if trace else []
+    if not trace:
+        return ""
+    frames = _FRAME.findall(trace)
+    frames = [f for f in frames if not f[0].startswith(_TORCH)] or frames
     return f"{os.path.basename(frames[-1][0])}:{frames[-1][1]}" if frames else ""
 
 
@@ -175,12 +182,17 @@ class Walker:
         if any(c in name for c in _CHECKS):
             env[node] = None
             return
+        if getattr(target, "__module__", "") in ("_operator", "math"):
+            args = self._resolve(node.args, env)
+            if not any(isinstance(a, (Value, Number)) for a in args):
+                env[node] = target(*args)
+                return
         row = find(target)
         b = self.b
         scope = scope_of(node)
         b.scope, b.source = scope or b.scope, source_of(node) or b.source
         try:
-            b.out = self._types(expected)
+            b.out, b.node = self._types(expected), node
             args = self._resolve(node.args, env)
             kwargs = {k: self._resolve(v, env) for k, v in node.kwargs.items() if k not in _PLACEMENT}
             if row is None:
