@@ -105,4 +105,6 @@ def user_composite(name: str = "user_double") -> OpDef:
             x = b.add(x, x)
         return x
 
-    return _registry.get(name) or define_composite(name, "x", double, "x * 2**times", attrs={"times": Attr("int")})
+    return _registry.get(name) or define_composite(
+        name, "x", double, "x * 2**times", attrs={"times": Attr("int")}, family="user"
+    )

@@ -107,7 +107,7 @@ def test_a_region_sees_its_own_values_only() -> None:
     body = reduce.regions[0]
     add = body.edges[0]
     leak = body.replace(edges=(Operation(add.op, (add.inputs[0], outer), add.outputs, add.attrs),))
-    with pytest.raises((GraphError, TypeCheckError), match="region of .*reduce"):
+    with pytest.raises((GraphError, TypeCheckError), match=r"region of .*reduce"):
         ug.check(edge(graph, 0, regions=(leak,)))
 
 

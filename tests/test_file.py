@@ -17,7 +17,7 @@ from unigraph.archive import ArchiveWriter
 from unigraph.builder import GraphBuilder
 from unigraph.errors import FormatError, GraphError, InputError
 from unigraph.graph import CONSTANT, Graph
-from unigraph.opdef import _registry, registry
+from unigraph.opdef import _registry
 from unigraph.safetensors import load_file, save_file
 
 from .samples import CONSTANTS, chain, sample, user_composite
@@ -103,7 +103,7 @@ def test_weights_elsewhere(tmp_path: Path) -> None:
     ):
         assert same(ug.load(tmp_path / "bare.ugraph", weights=given), graph)
     (tmp_path / "model-1.safetensors").unlink()
-    with pytest.raises(InputError, match="model-1.safetensors"):
+    with pytest.raises(InputError, match=r"model-1\.safetensors"):
         ug.load(tmp_path / "g.ugraph")
     assert ug.load(tmp_path / "g.ugraph", weights=False).weights["big"] is None
 
@@ -221,7 +221,6 @@ def test_unknown_fields_survive(tmp_path: Path) -> None:
     assert again.graph.name == "renamed"
 
 
-@pytest.mark.skipif("call" not in registry(), reason="the op call is not here yet")
 def test_composites_of_users_load_anywhere(tmp_path: Path) -> None:
     op = user_composite()
     b = GraphBuilder()

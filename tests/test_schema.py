@@ -56,5 +56,5 @@ def test_ledger_names_every_field() -> None:
 
 
 def test_enums_follow_the_language() -> None:
-    assert [r or "produced" for r in ROLES] == [name.lower() for name in pb.Role.keys()]
-    assert list(KINDS) == [name.lower() for name in pb.Tree.Kind.keys()]
+    assert [r or "produced" for r in ROLES] == [name.lower() for name in pb.Role.DESCRIPTOR.values_by_name]
+    assert list(KINDS) == [name.lower() for name in pb.Tree.Kind.DESCRIPTOR.values_by_name]

@@ -13,6 +13,7 @@ from unigraph.builder import GraphBuilder
 from unigraph.errors import TextError, UnigraphError
 from unigraph.graph import Graph, Value
 
+from .harness import all_examples, example_graph
 from .samples import chain, nested, sample
 
 
@@ -149,3 +150,41 @@ def test_mutated_text_never_fails_otherwise() -> None:
             ug.check(ug.parse("".join(text)), constants=False)
         except UnigraphError as error:
             assert isinstance(error, TextError), error
+
+
+def test_every_example_of_every_op_survives_file_and_text() -> None:
+    broken = []
+    for name, op, example in all_examples():
+        graph = example_graph(op, example)
+        data = serde.encode(graph).data
+        ug.check(graph)
+        if serde.encode(serde.decode(data)).data != data:
+            broken.append(f"{name}: file")
+        if serde.encode(ug.parse(graph.text(full=True))).data != data:
+            broken.append(f"{name}: text")
+    assert not broken
+
+
+def test_control_flow_by_hand() -> None:
+    graph = ug.parse(
+        """
+        graph branches {
+          key %key: key<threefry2x32>
+          input %x: f32[n]
+          constant %zero: f32 = 0.0
+          %draw = random_bernoulli(%key, shape=[], p=0.5)
+          %y = cond(%draw, %x) @ choice, net.py:3 {
+            branches { input %a: f32[n] %b = tanh(%a) return (%b,) }
+            branches as "other" { input %a: f32[n] %b = exp(%a) return (%b,) }
+          }
+          %sum, %all = scan(%zero, %y, length=n, num_consts=0, num_carry=1) {
+            body { input %c: f32 input %e: f32 %d = add(%c, %e) return (%d, %c) }
+          }
+          return (%sum, %all)
+        }
+        """
+    )
+    assert [str(t) for t in graph.out_types] == ["f32[]", "f32[n]"]
+    assert [r.name for r in graph.edges[1].regions] == ["branches", "other"]
+    assert graph.edges[1].where == "choice (net.py:3)"
+    assert same(ug.parse(graph.text(full=True)), graph)

@@ -5,7 +5,6 @@ Layout (a ZIP archive of stored entries): ``mimetype``, ``graph.pb``, ``weights/
 
 from __future__ import annotations
 
-import glob
 import os
 import secrets
 import sys
@@ -22,7 +21,7 @@ from .archive import PAGE, ArchiveWriter, Entry, map_file, read_directory, verif
 from .binding import bind, mismatch
 from .errors import FormatError, GraphError, InputError, UnigraphError
 from .graph import STATE, WEIGHT, Graph, Value
-from .safetensors import Tensor, arrange, load_file, nbytes, read_header, storage, stream, view
+from .safetensors import Tensor, arrange, nbytes, read_header, storage, stream, view
 from .serde import Ref
 
 MIMETYPE = b"application/vnd.unigraph"
@@ -191,7 +190,7 @@ def load(path: Any, weights: Weights = None, *, check: bool = True) -> Graph:
         _check(graph, str(path))
     if weights is None or weights is False:
         return graph
-    return bind(graph, gather(weights), complete=True)
+    return bind(graph, weights, complete=True)
 
 
 def _check(graph: Graph, path: str) -> None:
@@ -257,30 +256,3 @@ class _Source:
             )
         data = map_file(place)
         return data, read_header(data, 0, data.size, str(place))
-
-
-def gather(weights: Any) -> dict[str, Any]:
-    """Arrays by name from a dict, a safetensors path, a pattern, or a list of those.
-
-    Raises InputError when nothing matches or a name stands in two files.
-    """
-    if isinstance(weights, Mapping):
-        return dict(weights)
-    if isinstance(weights, (str, os.PathLike)):
-        text = os.fspath(weights)
-        paths = [text] if os.path.exists(text) else sorted(glob.glob(text))
-        if not paths:
-            raise InputError(f"no file matches weights={text!r}")
-        if len(paths) == 1:
-            return dict(load_file(paths[0]))
-        return gather([Path(p) for p in paths])
-    if not isinstance(weights, Iterable):
-        raise InputError(f"weights must be a path, a pattern, a list of those or a dict, not {type(weights).__name__}")
-    result: dict[str, Any] = {}
-    for item in weights:
-        found = gather(item)
-        twice = result.keys() & found.keys()
-        if twice:
-            raise InputError(f"the weight {min(twice)!r} stands in two files")
-        result.update(found)
-    return result

@@ -50,7 +50,7 @@ class Ref:
 
 def is_builtin(op: OpDef) -> bool:
     """True for ops that every installation has, False for composites made by users."""
-    return op.decompose is None or getattr(op.decompose, "__module__", "").split(".")[0] == "unigraph"
+    return op.family != "user"
 
 
 # -- graph -> protobuf ----------------------------------------------------------------------------
