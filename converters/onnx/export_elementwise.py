@@ -425,8 +425,18 @@ def compare(op_type: str, negate: bool = False) -> Row:
 
 
 def extreme(op_type: str, logical: str) -> Row:
+    """Max or Min; zeros of different sign, which the runtime takes as equal, are told apart."""
+
     def row(o: Emitter, x: Array, y: Array) -> Array:
-        return o.emit(logical if x.dtype is bool_ else op_type, (x, y))
+        if x.dtype is bool_:
+            return o.emit(logical, (x, y))
+        if y.uniform is not None:
+            x, y = y, x  # of two equal operands the runtime gives the first: max(0, -0.0) is 0
+        result = o.emit(op_type, (x, y))
+        if not x.dtype.is_float or x.uniform is not None:
+            return result
+        zeros = o.Add(x, y) if op_type == "Max" else o.Neg(o.Add(o.Neg(x), o.Neg(y)))
+        return o.Where(o.And(o.Equal(x, 0), o.Equal(y, 0)), zeros, result)
 
     return row
 

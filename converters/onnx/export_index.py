@@ -219,6 +219,11 @@ def _combine(o: Emitter, matrix: Array, index: Array, values: Array, reduction: 
         u8 = number(o, 0, o.const(np.zeros((), np.uint8)).dtype).dtype
         return o.cast(_combine(o, o.cast(matrix, u8), index, o.cast(values, u8), reduction, unique), bool_)
     options = {} if reduction == "none" else {"reduction": reduction}
+    if reduction in ("add", "mul") and matrix.dtype.is_float and matrix.dtype.bits < 32:
+        if not unique:
+            return _one_by_one(o, matrix, index, values, "Add" if reduction == "add" else "Mul")
+        single = o.cast(matrix, f32), o.cast(values, f32)
+        return o.cast(_combine(o, single[0], index, single[1], reduction, unique), matrix.dtype)
     if unique and reduction == "none":
         return o.ScatterND(matrix, index, values, **options)
     # ScatterElements goes through the updates in order, so that the last of several wins.
@@ -229,6 +234,18 @@ def _combine(o: Emitter, matrix: Array, index: Array, values: Array, reduction: 
         met = o.ScatterElements(o.cast(o.IsNaN(matrix), f32), full, o.cast(o.IsNaN(values), f32), axis=0, reduction="max")
         result = o.Where(o.Greater(met, 0), number(o, np.nan, matrix.dtype), result)
     return result
+
+
+def _one_by_one(o: Emitter, matrix: Array, index: Array, values: Array, op_type: str) -> Array:
+    """Rows combined one after the other, each result rounded to the short dtype."""
+    width = matrix.shape[1]
+
+    def step(i: Array, state: Array) -> list[Array]:
+        at = o.Gather(index, i, axis=0, shape=(1,))
+        row = o.emit(op_type, (o.Gather(state, at, axis=0, shape=(1, width)), o.Gather(values, o.reshape(i, (1,)), axis=0, shape=(1, width))))
+        return [o.ScatterND(state, o.reshape(at, (1, 1)), row)]
+
+    return o.loop(o.scalar(index.shape[0]), [matrix], step)[0]
 
 
 def _nonzero(o: Emitter, x: Array, symbol: str) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unigraph.dtypes import bool_
 from unigraph.errors import Unsupported
 from unigraph.graph import Graph
 from unigraph.ops import movement
@@ -38,10 +39,26 @@ def lifted(o: Emitter, body: Graph, xs: Sequence[Array], shape: Sequence[Any]) -
                 from unigraph.evaluate import decomposition
 
                 results = tuple(lifted(o, decomposition(op), args, shape))
+            elif op.op.name == "cond":
+                results = _choice(o, op.regions, args, shape)
             else:
                 raise Unsupported(f"a combining body that uses {op.op.name}", "use elementwise ops in the body")
+            o.operation = op
             results = results if isinstance(results, tuple) else (results,)
             env.update(zip(op.outputs, (o.typed(y, shape) for y in results), strict=True))
     finally:
         o.operation = outer
     return [env[v] for v in body.outputs]
+
+
+def _choice(o: Emitter, branches: Sequence[Graph], args: Sequence[Array], shape: Sequence[Any]) -> tuple[Array, ...]:
+    """A branch for each element: all are computed, then selected."""
+    which, *operands = args
+    cases = [lifted(o, b, operands, shape) for b in branches]
+    results = []
+    for parts in zip(*cases):
+        chosen = parts[0]
+        for number, part in enumerate(parts[1:], 1):
+            chosen = o.Where(which if which.dtype is bool_ else o.GreaterOrEqual(which, number), part, chosen)
+        results.append(chosen)
+    return tuple(results)

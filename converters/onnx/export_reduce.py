@@ -16,7 +16,7 @@ from unigraph.opdef import OpDef
 from unigraph.ops import reduce as r
 
 from .emitter import Array, Emitter
-from .export_elementwise import expm1, log1p, number, same_bits, unsigned
+from .export_elementwise import convert, log1p, number, same_bits, unsigned
 from .export_lift import lifted
 from .export_movement import pad
 
@@ -65,11 +65,51 @@ def reducer(op_type: str, identity: Callable[[DType], Any]) -> Row:
         if _empty(x, axes):
             return o.full(identity(x.dtype), x.dtype, _without(x, axes))
         if op_type in ("ReduceSum", "ReduceProd"):
+            if x.dtype.is_integer:
+                return integer_sum(o, x, axes) if op_type == "ReduceSum" else _integer_product(o, x, axes)
             return o.reduce(op_type, x, axes)
         result = _back(o, o.reduce(op_type, in_order(o, x), axes), x.dtype)
         return keep_nan(o, x, axes, result)
 
     return row
+
+
+def _as_rows(o: Emitter, x: Array, axes: Sequence[int]) -> Array:
+    """x with the reduced axes merged into one last axis."""
+    rest = [a for a in range(x.rank) if a not in axes]
+    return o.reshape(o.transpose(x, (*rest, *axes)), (*(x.shape[a] for a in rest), _total(x, axes)))
+
+
+def integer_sum(o: Emitter, x: Array, axes: Sequence[int]) -> Array:
+    """A sum that wraps around. ONNX Runtime adds integers in double precision: exact below 2**53 only."""
+    count, kind = _total(x, axes), x.dtype
+    if kind.bits <= 32 and type(count) is int and count <= 1 << 21:
+        return convert(o, o.reduce("ReduceSum", o.cast(x, i64), axes), kind)
+    rows = _as_rows(o, o.cast(x, i64), axes)
+    ones = o.full(1, i64, [count])
+    return convert(o, o.MatMul(rows, ones, shape=rows.shape[:-1]), kind)
+
+
+def _integer_product(o: Emitter, x: Array, axes: Sequence[int]) -> Array:
+    """A product that wraps around: halves multiplied onto each other, or one by one where the number is not known."""
+    kind = x.dtype
+    rows = _as_rows(o, o.cast(x, i64), axes)
+    last, count = rows.rank - 1, rows.shape[-1]
+    if type(count) is not int:
+        rest = rows.shape[:-1]
+
+        def step(i: Array, state: Array) -> list[Array]:
+            return [o.Mul(state, o.Gather(rows, i, axis=last, shape=rest))]
+
+        (total,) = o.loop(o.scalar(count), [o.full(1, i64, rest)], step)
+        return convert(o, total, kind)
+    while count > 1:
+        if count % 2:
+            rows = o.concat([rows, o.full(1, i64, (*rows.shape[:-1], 1))], last)
+        half = (count + 1) // 2
+        rows = o.Mul(o.slice(rows, [0], [half], [last]), o.slice(rows, [half], [2 * half], [last]))
+        count = half
+    return convert(o, o.squeeze(rows, [last]), kind)
 
 
 def keep_nan(o: Emitter, x: Array, axes: Sequence[int], result: Array) -> Array:
@@ -101,7 +141,7 @@ def bit_reducer(op_type: str, identity: Callable[[DType], Any]) -> Row:
         spread = o.BitShift(o.unsqueeze(same_bits(o, x, whole), [x.rank]), places, direction="RIGHT")
         bits = o.cast(o.BitwiseAnd(spread, number(o, 1, whole)), i32)
         merged = o.BitShift(o.cast(merge(o, bits, axes), whole), places, direction="LEFT")
-        return same_bits(o, o.reduce("ReduceSum", merged, [merged.rank - 1]), x.dtype)
+        return same_bits(o, integer_sum(o, merged, [merged.rank - 1]), x.dtype)
 
     return row
 
@@ -339,28 +379,30 @@ def _reduce_window(o: Emitter, *operands: Array, body: Any, **options: Any) -> t
     return tuple(state)
 
 
-def _chosen(o: Emitter, w: Window, x: Array, select: str) -> tuple[list[Array], list[Array]]:
-    """For each offset: where it holds the window's chosen element (the first extreme one), and its elements."""
+def _chosen(o: Emitter, w: Window, x: Array, select: str, from_infinity: bool) -> list[Array]:
+    """For each offset: where it holds the element that its window selects.
+
+    The element held stays while it is >= (<=) the next, so a NaN takes its place and is itself replaced. What
+    starts is the first element that is not padding, or (``from_infinity``) an infinity that padding holds too.
+    """
     kind = x.dtype
-    worst = number(o, extreme_value(kind, largest=select == "le"), kind)
-    padded = w.padded(o, x, worst)
+    padded = w.padded(o, x, number(o, extreme_value(kind, largest=select == "le"), kind))
     real = w.padded(o, o.full(True, bool_, x.shape), number(o, False, bool_))
-    best: Array | None = None
-    index: Array | None = None
-    values = []
-    for k, offset in enumerate(w.offsets()):
-        value, is_real = w.at(o, padded, offset), w.at(o, real, offset)
-        values.append(value)
-        if best is None or index is None:
-            best, index = value, o.Where(is_real, number(o, k, i32), number(o, -1, i32))
-            continue
-        better = o.Greater(value, best) if select == "ge" else o.Less(value, best)
-        if kind.is_float:
-            better = o.Or(better, o.And(o.IsNaN(best), o.Not(o.IsNaN(value)))) if False else o.Or(better, o.IsNaN(best))
-        better = o.And(is_real, o.Or(better, o.Less(index, 0)))
-        best, index = o.Where(better, value, best), o.Where(better, number(o, k, i32), index)
-    assert index is not None
-    return [o.Equal(index, k) for k in range(len(values))], values
+    stays = "GreaterOrEqual" if select == "ge" else "LessOrEqual"
+    offsets = w.offsets()
+    if from_infinity:
+        held: Array = number(o, extreme_value(kind, largest=select == "le"), kind)
+        index: Array = number(o, -1, i32)
+    else:
+        held = w.at(o, padded, offsets[0])
+        index = o.Where(w.at(o, real, offsets[0]), number(o, 0, i32), number(o, -1, i32))
+    for k, offset in enumerate(offsets[0 if from_infinity else 1 :], 0 if from_infinity else 1):
+        value = w.at(o, padded, offset)
+        take = o.Not(o.emit(stays, (held, value)))
+        if not from_infinity:
+            take = o.And(w.at(o, real, offset), o.Or(take, o.Less(index, 0)))
+        held, index = o.Where(take, value, held), o.Where(take, number(o, k, i32), index)
+    return [o.Equal(index, k) for k in range(len(offsets))]
 
 
 def placed(o: Emitter, w: Window, part: Array, offset: Sequence[int], full: Array, nothing: Array) -> Array:
@@ -382,7 +424,7 @@ def _select_and_scatter_add(o: Emitter, source: Array, x: Array, select: str, **
     nothing = number(o, 0, x.dtype)
     if 0 in source.shape:
         return o.full(0, x.dtype, x.shape)
-    hits, _ = _chosen(o, w, x, select)
+    hits = _chosen(o, w, x, select, from_infinity=False)
     shape = o.full(0, x.dtype, [n + lo + hi for n, lo, hi in zip(x.shape, w.low, w.high)])
     total: Array | None = None
     for offset, hit in zip(w.offsets(), hits):
@@ -394,7 +436,7 @@ def _select_and_scatter_add(o: Emitter, source: Array, x: Array, select: str, **
 
 def _select_and_gather_add(o: Emitter, tangents: Array, x: Array, select: str, **options: Any) -> Array:
     w = Window(x, **options)
-    hits, values = _chosen(o, w, x, select)
+    hits = _chosen(o, w, x, select, from_infinity=True)
     nothing = number(o, 0, x.dtype)
     padded = w.padded(o, tangents, nothing)
     total: Array | None = None

@@ -5,7 +5,29 @@ from __future__ import annotations
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 
-from . import export_elementwise, export_index, export_movement, export_reduce, export_special
+from . import (
+    export_contract,
+    export_control,
+    export_elementwise,
+    export_index,
+    export_linalg,
+    export_movement,
+    export_random,
+    export_reduce,
+    export_sort,
+    export_special,
+)
 
-PARTS = (export_elementwise, export_special, export_movement, export_index, export_reduce)
+PARTS = (
+    export_elementwise,
+    export_special,
+    export_movement,
+    export_index,
+    export_reduce,
+    export_contract,
+    export_sort,
+    export_control,
+    export_random,
+    export_linalg,
+)
 ROWS: dict[OpDef, Row] = {op: row for part in PARTS for op, row in part.ROWS.items()}

@@ -17,17 +17,30 @@ from unigraph.graph import Graph, Value
 from .export import EXTERNAL_ABOVE, _Export, weight_bytes
 
 
-class OnnxProgram:
+native = "numpy"
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+def devices() -> list[str]:
+    """The devices that the installed ONNX Runtime has a provider for."""
+    found = onnxruntime.get_available_providers()
+    return [device for device, provider in _PROVIDERS.items() if provider in found]
+
+
+class Engine:
     """A graph exported to ONNX and loaded into ONNX Runtime.
 
     ``device`` is ``cpu`` or None; others need an ONNX Runtime built for them.
     Raises UnsupportedError for a graph that ONNX cannot express, EngineError for a device that is not there.
     """
 
-    def __init__(self, graph: Graph, device: Any = None, opset: int | None = None):
-        provider = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}.get(str(device or "cpu").split(":")[0])
-        if provider not in onnxruntime.get_available_providers():
-            raise EngineError(f"this ONNX Runtime has no device {device!r}; it has {onnxruntime.get_available_providers()}")
+    native = "numpy"
+
+    def __init__(self, graph: Graph, device: str | None = None, opset: int | None = None):
+        kind, _, index = str(device or "cpu").partition(":")
+        if kind not in devices():
+            raise EngineError(f"the onnx engine has no device {device!r} here; it has {', '.join(devices())}")
+        provider = (_PROVIDERS[kind], {"device_id": int(index or 0)} if kind == "cuda" else {})
         self.graph = graph
         export = _Export(graph, opset, plain=True)
         self._inputs = [i.name for i in export.inputs]
