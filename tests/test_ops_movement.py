@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from unigraph.builder import GraphBuilder
 from unigraph.dims import symbol
+from unigraph.evaluate import evaluate
 from unigraph.opdef import registry
+from unigraph.runtime.numpy.table import TABLE
 
 from .op_checks import assert_same, check_examples, infer, random_array, refuses, run
 
@@ -98,6 +101,21 @@ def test_symbolic_sizes() -> None:
     assert infer("transpose", grid, permutation=(2, 0, 1)) == "f32[4,b,n]"
     assert infer("dynamic_slice", grid, "i32", "i32", "i32", sizes=("b", 1, 4)) == "f32[b,1,4]"
     assert infer("dim_size", dim=symbol("b") * 2, dtype="i32") == "i32[]"
+
+
+def test_symbolic_sizes_run() -> None:
+    """Sizes in attributes reach the rows as the sizes of the arrays given."""
+    b = GraphBuilder()
+    x = b.input("x", "f32", ("b", "n"))
+    tail = b.slice(x, start=(0, 1), limit=("b", "n"), strides=(1, 2))
+    wide = b.broadcast_in_dim(b.iota(dtype="i32", shape=("n",), axis=0), shape=("b", "n"), broadcast_dimensions=(1,))
+    flat = b.reshape(
+        b.pad(x, b.constant(0.0, "f32"), low=(0, "n"), high=(0, "-n"), interior=(1, 0)), shape=("2*b*n - n",)
+    )
+    g = b.build((tail, wide, flat, b.dim_size(dim="b*n", dtype="i64")))
+    data = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    results = evaluate(g, TABLE, [data])
+    assert [r.tolist() for r in results] == [[[2], [5]], [[0, 1, 2]] * 2, [0.0] * 9, 6]
 
 
 @pytest.mark.parametrize("kind", ["bool", "i4", "i8", "i64", "u8", "u64", "f8e5m2", "bf16", "f16", "f32", "c128"])
