@@ -56,6 +56,8 @@ _PUBLIC = {
     "UnsupportedError": "unigraph.errors",
     "MissingPackageError": "unigraph.errors",
 }
+# The extra that installs each framework.
+_EXTRAS = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "onnx": "onnx", "onnxruntime": "onnx", "sympy": "symbolic"}
 _MODULES = ("passes", "errors", "ops")
 
 __all__ = [*_PUBLIC, "errors", "passes"]
@@ -66,7 +68,15 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"unigraph.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'unigraph' has no attribute {name!r}")
-    found = getattr(importlib.import_module(_PUBLIC[name]), name)
+    try:
+        found = getattr(importlib.import_module(_PUBLIC[name]), name)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in _EXTRAS:
+            raise
+        from unigraph.errors import missing_package
+
+        raise missing_package(package, _EXTRAS[package], f"unigraph.{name}") from None
     globals()[name] = found
     return found
 

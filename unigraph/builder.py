@@ -127,6 +127,10 @@ class GraphBuilder:
         dim = dims.normal(dim)
         return self.constant(dim, dtype_) if dims.is_static(dim) else self.dim_size(dim=dim, dtype=dtype_)
 
+    def array(self, value: Value) -> np.ndarray | None:
+        """The data of a constant, or None for any other value."""
+        return self._data[value] if value.role == CONSTANT else None
+
     def label(self, value: Value, name: str) -> Value:
         """Name a produced value, so that ``keep=`` and ``diff`` can point at it; a taken name is left alone."""
         if name and not value.name and name not in self._names and value.role == PRODUCED:

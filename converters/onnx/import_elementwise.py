@@ -101,7 +101,9 @@ def identity(n: Node) -> Any:
         training = n.has(2) and bool(n.scalar(2)) if n.opset >= 12 else not n.attr("is_test", 0 if n.opset < 7 else 1)
         ratio = n.scalar(1) if n.opset >= 12 and n.has(1) else n.attr("ratio", 0.5)
         if training and ratio:
-            raise Unsupported("Dropout in training mode draws from an unseeded stream", "export the model in inference mode")
+            raise Unsupported(
+                "Dropout in training mode draws from an unseeded stream", "export the model in inference mode"
+            )
         if n.outputs > 1:
             return x, n.b.full(True, "bool", x.type.shape)
     return x
@@ -269,5 +271,3 @@ def cumulative(n: Node) -> Value:
     crop = [-e for e in edge]
     low, high = (crop, edge) if reverse else (edge, crop)
     return n.b.pad(total, zero, low=tuple(low), high=tuple(high))
-
-

@@ -25,9 +25,18 @@ rows = RowBook()
 def constant(n: Node) -> Any:
     for name in ("value", "value_float", "value_floats", "value_int", "value_ints"):
         if name in n.attrs:
-            kind = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}.get(name)
+            kind = {
+                "value_float": np.float32,
+                "value_floats": np.float32,
+                "value_int": np.int64,
+                "value_ints": np.int64,
+            }.get(name)
             array = np.asarray(n.attrs[name], kind)
-            return Sizes.of(array.astype(object), array.dtype) if array.dtype in (np.int64, np.int32) and array.size <= 1024 else n.b.constant(array)
+            return (
+                Sizes.of(array.astype(object), array.dtype)
+                if array.dtype in (np.int64, np.int32) and array.size <= 1024
+                else n.b.constant(array)
+            )
     raise Unsupported("a constant of strings or of a sparse tensor")
 
 
@@ -90,7 +99,9 @@ def _axes(n: Node, since: int) -> tuple[int, ...] | None:
 @rows("Squeeze")
 def squeeze(n: Node) -> Value:
     x, axes = n.value(0), _axes(n, 13)
-    gone = [a for a, d in enumerate(x.type.shape) if d == 1] if axes is None else [axis_of(a, x.type.rank) for a in axes]
+    gone = (
+        [a for a, d in enumerate(x.type.shape) if d == 1] if axes is None else [axis_of(a, x.type.rank) for a in axes]
+    )
     return reshape(n.b, x, without(x.type.shape, gone))
 
 
@@ -269,7 +280,13 @@ def gather_elements(n: Node) -> Value:
     index = _full_index(n, x, indices, n.axis("axis", 0, x.type.rank))
     rank = x.type.rank
     return n.b.gather(
-        x, index, offset_dims=(), collapsed_slice_dims=tuple(range(rank)), start_index_map=tuple(range(rank)), slice_sizes=(1,) * rank, mode="clip"
+        x,
+        index,
+        offset_dims=(),
+        collapsed_slice_dims=tuple(range(rank)),
+        start_index_map=tuple(range(rank)),
+        slice_sizes=(1,) * rank,
+        mode="clip",
     )
 
 
@@ -277,7 +294,8 @@ def _full_index(n: Node, x: Value, indices: Value, axis: int) -> Value:
     """For every element of ``indices`` its full position in ``x``, along a new last axis."""
     shape, kind = indices.type.shape, indices.type.dtype
     parts = [
-        wrapped(n, indices, x.type.shape[axis]) if a == axis else n.b.iota(dtype=kind, shape=shape, axis=a) for a in range(x.type.rank)
+        wrapped(n, indices, x.type.shape[axis]) if a == axis else n.b.iota(dtype=kind, shape=shape, axis=a)
+        for a in range(x.type.rank)
     ]
     return n.b.concatenate(*(n.b.reshape(p, shape=(*shape, 1)) for p in parts), axis=len(shape))
 
@@ -288,7 +306,14 @@ def scatter_elements(n: Node) -> Value:
     index = _full_index(n, x, indices, n.axis("axis", 0, x.type.rank))
     every = tuple(range(x.type.rank))
     return n.b.scatter(
-        x, index, updates, combiner=_combiner(n), update_window_dims=(), inserted_window_dims=every, scatter_dims_to_operand_dims=every, mode="fill"
+        x,
+        index,
+        updates,
+        combiner=_combiner(n),
+        update_window_dims=(),
+        inserted_window_dims=every,
+        scatter_dims_to_operand_dims=every,
+        mode="fill",
     )
 
 
@@ -354,7 +379,9 @@ def one_hot(n: Node) -> Value:
     index = wrapped(n, indices, depth)
     new = (*indices.type.shape[:axis], depth, *indices.type.shape[axis:])
     where = tuple(a for a in range(len(new)) if a != axis)
-    hit = n.b.eq(n.b.broadcast_in_dim(index, shape=new, broadcast_dimensions=where), n.b.iota(dtype="i64", shape=new, axis=axis))
+    hit = n.b.eq(
+        n.b.broadcast_in_dim(index, shape=new, broadcast_dimensions=where), n.b.iota(dtype="i64", shape=new, axis=axis)
+    )
     off, on = (to_shape(n, n.b.reshape(cut(n.b, values, 0, i, i + 1), shape=()), new) for i in (0, 1))
     return n.b.select(hit, off, on)
 
@@ -409,7 +436,9 @@ def depth_to_space(n: Node) -> Value:
         x, order = n.b.reshape(x, shape=(batch, f, f, inner, height, width)), (0, 3, 4, 1, 5, 2)
     else:
         x, order = n.b.reshape(x, shape=(batch, inner, f, f, height, width)), (0, 1, 4, 2, 5, 3)
-    return n.b.reshape(n.b.transpose(x, permutation=order), shape=(batch, inner, dims.normal(height * f), dims.normal(width * f)))
+    return n.b.reshape(
+        n.b.transpose(x, permutation=order), shape=(batch, inner, dims.normal(height * f), dims.normal(width * f))
+    )
 
 
 @rows("SpaceToDepth")
@@ -445,7 +474,7 @@ def _sequence(n: Node) -> list[Value]:
 @rows("SequenceInsert")
 def sequence_insert(n: Node) -> list[Value]:
     items = _sequence(n)
-    items.insert(int(n.scalar(2)) % (len(items) + 1) if n.has(2) and n.scalar(2) < 0 else int(n.scalar(2)) if n.has(2) else len(items), n.value(1))
+    items.insert(int(n.scalar(2)) if n.has(2) else len(items), n.value(1))
     return items
 
 
@@ -471,7 +500,7 @@ def split_to_sequence(n: Node) -> list[Value]:
     x = n.value(0)
     axis = n.axis("axis", 0, x.type.rank)
     total = x.type.shape[axis]
-    if n.has(1) and n.array(1).ndim:
+    if n.has(1) and n.rank(1):
         return _pieces(n, x, axis, n.sizes(1))
     part = int(n.scalar(1)) if n.has(1) else 1
     if not dims.is_static(total):
@@ -489,5 +518,3 @@ def concat_from_sequence(n: Node) -> Value:
     if new:
         items = [reshape(n.b, x, (*x.type.shape[:axis], 1, *x.type.shape[axis:])) for x in items]
     return n.b.concatenate(*items, axis=axis)
-
-

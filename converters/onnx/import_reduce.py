@@ -23,7 +23,9 @@ def _axes(n: Node, x: Value) -> tuple[int, ...] | None:
     return tuple(sorted({axis_of(a, x.type.rank) for a in given}))
 
 
-def _reduction(f: Callable[[Node, Value, tuple[int, ...]], Value], before: Callable[[Node, Value], Value] | None = None) -> Callable[[Node], Value]:
+def _reduction(
+    f: Callable[[Node, Value, tuple[int, ...]], Value], before: Callable[[Node, Value], Value] | None = None
+) -> Callable[[Node], Value]:
     def row(n: Node) -> Value:
         x = n.value(0)
         axes = _axes(n, x)

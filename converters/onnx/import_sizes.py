@@ -49,7 +49,9 @@ def _div(a: Any, b: Any) -> Any:
 
 
 def _gather(n: Node, data: np.ndarray, indices: np.ndarray) -> np.ndarray | None:
-    return np.asarray(np.take(data, indices.astype(np.int64), axis=n.attr("axis", 0)), object) if _known(indices) else None
+    return (
+        np.asarray(np.take(data, indices.astype(np.int64), axis=n.attr("axis", 0)), object) if _known(indices) else None
+    )
 
 
 def _concat(n: Node, *parts: np.ndarray) -> np.ndarray:
@@ -64,7 +66,9 @@ def _axes(n: Node, rest: tuple[np.ndarray, ...]) -> tuple[int, ...] | None:
 
 def _squeeze(n: Node, x: np.ndarray, *rest: np.ndarray) -> np.ndarray:
     axes = _axes(n, rest)
-    return x.reshape([s for a, s in enumerate(x.shape) if (s != 1 if axes is None else a not in [i % x.ndim for i in axes])])
+    return x.reshape(
+        [s for a, s in enumerate(x.shape) if (s != 1 if axes is None else a not in [i % x.ndim for i in axes])]
+    )
 
 
 def _unsqueeze(n: Node, x: np.ndarray, *rest: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from unigraph.dims import Dim
 from unigraph.dtypes import DType, dtype
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+
+if TYPE_CHECKING:
+    from .importer import Importer
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,22 @@ Operand = Value | Sizes | list | None
 
 
 class Node:
-    """One ONNX node about to be lowered."""
+    """One ONNX node about to be lowered; ``env`` holds every named value so far, for subgraphs."""
 
-    def __init__(self, b: GraphBuilder, op_type: str, opset: int, inputs: Sequence[Operand], attrs: dict[str, Any], outputs: int):
+    def __init__(
+        self,
+        b: GraphBuilder,
+        op_type: str,
+        opset: int,
+        inputs: Sequence[Operand],
+        attrs: dict[str, Any],
+        outputs: int,
+        importer: Importer,
+        env: dict[str, Operand],
+    ):
         self.b, self.op_type, self.opset = b, op_type, opset
         self.inputs, self.attrs, self.outputs = list(inputs), attrs, outputs
+        self.importer, self.env = importer, env
 
     def has(self, i: int) -> bool:
         """Whether input ``i`` is given."""
@@ -71,7 +85,9 @@ class Node:
         if isinstance(x, Sizes):
             x = self.inputs[i] = x.value(self.b)
         if not isinstance(x, Value):
-            raise Unsupported(f"{self.op_type}: input {i} must be a tensor, not {'a sequence' if isinstance(x, list) else 'absent'}")
+            raise Unsupported(
+                f"{self.op_type}: input {i} must be a tensor, not {'a sequence' if isinstance(x, list) else 'absent'}"
+            )
         return x
 
     def values(self) -> list[Value]:
@@ -82,10 +98,16 @@ class Node:
         """Input ``i`` as a value, or None when absent."""
         return self.value(i) if self.has(i) else None
 
+    def rank(self, i: int) -> int:
+        """The rank of input ``i``."""
+        x = self.inputs[i]
+        return x.array.ndim if isinstance(x, Sizes) else self.value(i).type.rank
+
     def sizes(self, i: int) -> tuple[Dim, ...]:
         """Input ``i``, an integer tensor of rank 0 or 1, as sizes.
 
-        Raises Unsupported when it depends on data.
+        A vector of known length that depends on data becomes sizes known only at run time.
+        Raises Unsupported when the length is not known either.
         """
         x = self.inputs[i]
         if isinstance(x, Sizes):
@@ -94,9 +116,19 @@ class Node:
             array = self.b.array(x)
             if array is not None:
                 return tuple(int(n) for n in array.reshape(-1))
+            if x.type.dtype.is_integer and x.type.is_static and x.type.rank <= 1:
+                return self._sized(x)
         raise Unsupported(
-            f"{self.op_type}: input {i} decides a shape and depends on data", "fix the shapes with from_onnx(path, shapes={...})"
+            f"{self.op_type}: input {i} decides a shape and depends on data",
+            "fix the shapes with from_onnx(path, shapes={...})",
         )
+
+    def _sized(self, x: Value) -> tuple[Dim, ...]:
+        flat = x if x.type.rank else self.b.reshape(x, shape=(1,))
+        first = len(self.importer.data_sizes)
+        names = tuple(f"u{first + j}" for j in range(int(flat.type.shape[0])))
+        self.importer.data_sizes.extend(names)
+        return tuple(self.b.sized(flat, symbols=names).type.shape)
 
     def ints(self, i: int) -> tuple[int, ...]:
         """Input ``i`` as plain integers (axes, pads, repeats)."""

@@ -96,4 +96,18 @@ def _nonzero(x: Any, symbol: str) -> Any:
     return jnp.asarray(np.argwhere(np.asarray(x)), to_jax(i64))
 
 
-ROWS: Mapping[OpDef, Callable[..., Any]] = {i.gather: _gather, i.scatter: _scatter, i.nonzero: _nonzero}
+def _sized(sizes: Any, symbols: tuple[str, ...]) -> Any:
+    if isinstance(sizes, jax.core.Tracer):
+        raise EngineError(
+            f"sized makes sizes ({', '.join(symbols)}) of data, which JAX cannot trace: "
+            "run this graph outside jax.jit, or on the numpy or torch engine"
+        )
+    return jnp.zeros(tuple(int(n) for n in sizes), bool)
+
+
+ROWS: Mapping[OpDef, Callable[..., Any]] = {
+    i.gather: _gather,
+    i.scatter: _scatter,
+    i.nonzero: _nonzero,
+    i.sized: _sized,
+}

@@ -178,6 +178,10 @@ def nonzero(x: Array, symbol: str) -> Array:
     return np.argwhere(widen(x) != 0).astype(np.int64)
 
 
+def sized(sizes: Array, symbols: tuple[str, ...]) -> Array:
+    return np.broadcast_to(np.False_, tuple(int(n) for n in sizes))
+
+
 def _quiet(f: Row) -> Row:
     def row(*args: Array, **attrs: Any) -> Array:
         with np.errstate(all="ignore"):
@@ -190,4 +194,5 @@ ROWS: dict[OpDef, Row] = {
     ix.gather: _quiet(gather),
     ix.scatter: _quiet(scatter),
     ix.nonzero: nonzero,
+    ix.sized: sized,
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import dims
 from ..dims import Dim
-from ..dtypes import BOOL, i64
+from ..dtypes import BOOL, bool_, i64
 from ..opdef import Attr, Example, OpDef, define
 from ..types import TensorType
 from .shapes import at_most, distinct_axes, is_sorted, no_key, not_negative, refuse
@@ -224,4 +224,24 @@ nonzero = _op(
     "counts as not zero, -0.0 as zero. Their number is known only at run time: `symbol` names it. A scalar "
     "gives one or no rows of no entries.",
     {"symbol": Attr("str", doc="name of the new size")},
+)
+
+# -- sizes that are data ---------------------------------------------------------------------------
+
+
+def _sized(sizes: TensorType, symbols: tuple[str, ...]) -> TensorType:
+    if sizes.rank != 1 or not sizes.dtype.is_integer or sizes.shape[0] != len(symbols):
+        refuse("sized_c1", f"sizes is a vector with one integer for each of {len(symbols)} symbols, not {sizes}")
+    if len(set(symbols)) != len(symbols) or not all(s.isidentifier() for s in symbols):
+        refuse("sized_c2", f"symbols are distinct plain names, not {', '.join(map(repr, symbols))}")
+    return TensorType(bool_, tuple(dims.symbol(s) for s in symbols))
+
+
+sized = _op(
+    "sized",
+    "sizes",
+    _sized,
+    "False, repeated to the sizes that a vector holds. Its use is its type: `symbols` name sizes known only at "
+    "run time, and other operations may then speak of them (a shape computed from data). A negative size is an error.",
+    {"symbols": Attr("strs", doc="names of the new sizes, one for each entry")},
 )

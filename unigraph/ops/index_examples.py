@@ -185,4 +185,17 @@ def _nonzero() -> list[Example]:
     ]
 
 
-EXAMPLES: dict[str, Callable[[], list[Example]]] = {"gather": _gather, "scatter": _scatter, "nonzero": _nonzero}
+def _sized() -> list[Example]:
+    return [
+        example(array("i64", [2, 3]), symbols=("rows", "columns"), out=np.zeros((2, 3), bool)),
+        example(array("i32", [0]), symbols=("none",), out=np.zeros((0,), bool), note="zero size"),
+        example(np.zeros((0,), np.int64), symbols=(), out=np.zeros((), bool), note="no sizes: a scalar"),
+    ]
+
+
+EXAMPLES: dict[str, Callable[[], list[Example]]] = {
+    "gather": _gather,
+    "scatter": _scatter,
+    "nonzero": _nonzero,
+    "sized": _sized,
+}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..builder import GraphBuilder
-from ..graph import CONSTANT, Graph, Operation, Value
+from ..graph import Graph, Operation, Value
 from ..opdef import OpDef
 from ..ops import movement
 
@@ -56,10 +56,6 @@ class Rewriter(GraphBuilder):
             for v in op.outputs:
                 self.made[v] = op
         return self.made.get(value)
-
-    def array(self, value: Value) -> np.ndarray | None:
-        """The data of a constant, or None."""
-        return self._data[value] if value.role == CONSTANT else None
 
     def splat(self, value: Value) -> Any:
         """The one number a value consists of (a scalar constant, spread or not), or None."""
