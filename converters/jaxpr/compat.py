@@ -144,6 +144,11 @@ def dims(shape: Any) -> tuple[Any, ...]:
 # -- places ---------------------------------------------------------------------------------------
 
 
+# Our own frames, which lie between JAX and the user's function.
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_OWN = frozenset({_HERE, os.path.dirname(_HERE)})
+
+
 class Places:
     """Scope and source line of equations, remembered per name stack and per traceback."""
 
@@ -165,7 +170,8 @@ class Places:
             return ""
         found = self._sources.get(traceback)
         if found is None:
-            frame = next(iter(_source_info.user_frames(traceback)), None)
+            frames = _source_info.user_frames(traceback)
+            frame = next((f for f in frames if os.path.dirname(f.file_name) not in _OWN), None)
             found = f"{os.path.basename(frame.file_name)}:{frame.start_line}" if frame else ""
             self._sources[traceback] = found
         return found

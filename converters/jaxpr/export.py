@@ -9,15 +9,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from unigraph.errors import InputError
+from unigraph.evaluate import Program
+from unigraph.graph import KEY, STATE, WEIGHT, Graph, Value
 from unigraph.runtime import call
 from unigraph.runtime.jax.dtypes import narrows
 from unigraph.runtime.jax.dtypes import to_jax as jax_dtype
 from unigraph.runtime.jax.table import TABLE
 from unigraph.runtime.keys import seed_words
-
-from unigraph.errors import InputError
-from unigraph.evaluate import Program
-from unigraph.graph import KEY, STATE, WEIGHT, Graph, Value
 
 from . import compat
 

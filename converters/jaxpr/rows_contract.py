@@ -32,7 +32,12 @@ def _out(b: JaxprBuilder, eqn: Any, x: Value) -> DType | None:
 def _dot_general(b: JaxprBuilder, eqn: Any, x: Value, y: Value) -> Value:
     (lhs, rhs), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
     x, y = _common(b, x, y)
-    return b.op(
+    wanted = b.type_of(eqn.outvars[0]).dtype
+    if wanted.is_integer and wanted.bits < x.type.dtype.bits:
+        # Integers wrap, so a narrow result needs only narrow operands.
+        x, y = b.cast(x, wanted), b.cast(y, wanted)
+    narrow = wanted.is_inexact and wanted.bits < x.type.dtype.bits
+    out = b.op(
         "dot_general",
         x,
         y,
@@ -40,8 +45,9 @@ def _dot_general(b: JaxprBuilder, eqn: Any, x: Value, y: Value) -> Value:
         rhs_contracting=rhs,
         lhs_batch=lhs_batch,
         rhs_batch=rhs_batch,
-        out_dtype=_out(b, eqn, x),
+        out_dtype=None if narrow else _out(b, eqn, x),
     )
+    return b.cast(out, wanted)
 
 
 def _conv(b: JaxprBuilder, eqn: Any, x: Value, w: Value) -> Value:

@@ -11,6 +11,7 @@ from unigraph.ops import elementwise as ops
 
 from . import compat
 from .lower import JaxprBuilder, Row
+from .rows_movement import with_keys
 
 # Primitives whose op has the same name; operands are spread to the output's shape.
 _SAME = (
@@ -114,7 +115,7 @@ ROWS: Mapping[str, Callable[..., Any]] = {
     "convert_element_type": _convert,
     "bitcast_convert_type": _bitcast,
     "conj": _conj,
-    "select_n": _select,
+    "select_n": with_keys("select_n", _select),
     "clamp": _clamp,
     "optimization_barrier": _barrier,
     "tie": lambda b, eqn, x, y: y,

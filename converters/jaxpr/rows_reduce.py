@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unigraph.dtypes import dtype
 from unigraph.graph import Value
 from unigraph.ops import reduce as ops
 
@@ -62,7 +63,11 @@ def _chosen(p: Mapping[str, Any]) -> str:
 
 def _select_and_scatter_add(b: JaxprBuilder, eqn: Any, source: Value, x: Value) -> Value:
     p = eqn.params
-    return b.op("select_and_scatter_add", source, x, select=_chosen(p), **_geometry(p, dilations=False))
+    geometry = _geometry(p, dilations=False)
+    if x.type.dtype.kind == "bool":  # `or` is whether the sum is not 0
+        wide = [b.cast(v, dtype("i32")) for v in (source, x)]
+        return b.cast(b.op("select_and_scatter_add", *wide, select=_chosen(p), **geometry), x.type.dtype)
+    return b.op("select_and_scatter_add", source, x, select=_chosen(p), **geometry)
 
 
 def _select_and_gather_add(b: JaxprBuilder, eqn: Any, tangents: Value, x: Value) -> Value:

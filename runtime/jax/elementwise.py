@@ -60,6 +60,8 @@ def _select(which: Any, *cases: Any) -> Any:
         which = lax.clamp(jnp.int32(0), which, jnp.int32(len(cases) - 1))
         if len(cases) == 2:
             which = which == 1
+    if 0 < which.ndim < cases[0].ndim:  # keys, which have their words as one more axis
+        which = lax.broadcast_in_dim(which, cases[0].shape, tuple(range(which.ndim)))
     # A lone case needs no choice, and lax takes none.
     return lax.select_n(which, *cases) if len(cases) > 1 else cases[0]
 

@@ -29,7 +29,9 @@ def jax_device(device: str | None) -> Any:
     try:
         return jax.devices("gpu" if platform == "cuda" else platform)[int(index or 0)]
     except (RuntimeError, IndexError, ValueError) as error:
-        raise EngineError(f"device {device!r} is not available: JAX {jax.__version__} sees {', '.join(devices())}") from error
+        raise EngineError(
+            f"device {device!r} is not available: JAX {jax.__version__} sees {', '.join(devices())}"
+        ) from error
 
 
 def from_numpy(x: np.ndarray) -> Any:
@@ -45,8 +47,8 @@ class Engine:
 
     def __init__(self, graph: Graph, device: str | None = None):
         self._device = jax_device(device)
-        program = Program(graph, TABLE)
         with jax.enable_x64(True):
+            program = Program(graph, TABLE)
             data = load_data(graph, TABLE)
             self._values = list(data)
             self._data = [jax.device_put(x, self._device) for x in data.values()]
