@@ -20,12 +20,16 @@ Rule = Callable[..., TensorType]
 
 
 def _kinds(name: str, t: TensorType, kinds: tuple[str, ...]) -> None:
-    require(t.dtype.kind in kinds, f"{name}_c1", f"takes {', '.join(kinds)}, not {t.dtype}; convert first")
+    if t.dtype.kind in kinds:
+        return
+    require(False, f"{name}_c1", f"takes {', '.join(kinds)}, not {t.dtype}; convert first")
 
 
 def _same(name: str, *types: TensorType) -> None:
     first = types[0]
     for t in types[1:]:
+        if t is first or (t.dtype is first.dtype and t.shape == first.shape):
+            continue  # the usual case, before any message is made
         require(t.dtype is first.dtype, f"{name}_c2", f"operands must share a dtype: {first} and {t}; convert one")
         require(
             t.shape == first.shape or same_shape(t.shape, first.shape),
