@@ -1,0 +1,43 @@
+"""What leans on names of torch that are not public, or that some versions lack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+
+def torch_dtype(name: str) -> torch.dtype | None:
+    """The torch dtype of that name, or None in a version without it."""
+    found = getattr(torch, name, None)
+    return found if isinstance(found, torch.dtype) else None
+
+
+def is_traced(x: torch.Tensor) -> bool:
+    """True for a tensor without values: asking for one would stop a trace."""
+    return isinstance(x, FakeTensor) or x.is_meta or torch.compiler.is_compiling()
+
+
+def higher_order(name: str) -> Any:
+    """The operator ``cond``, ``while_loop`` or ``scan`` as a graph calls it. It runs eagerly without a compiler."""
+    import torch._higher_order_ops  # noqa: F401  registers them
+
+    return getattr(torch.ops.higher_order, name)
+
+
+def fake_mode() -> FakeTensorMode:
+    """A mode whose tensors have sizes but no values."""
+    return FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+
+
+def symbolic_size(mode: FakeTensorMode, hint: int) -> Any:
+    """A new traced size that behaves like ``hint`` where a decision is forced."""
+    context: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])  # type: ignore[arg-type]
+    return mode.from_tensor(torch.empty(hint, device="meta"), symbolic_context=context).shape[0]
+
+
+def size_expression(size: torch.SymInt) -> Any:
+    """The sympy expression behind a traced size."""
+    return size.node.expr
