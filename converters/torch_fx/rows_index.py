@@ -362,8 +362,8 @@ def _repeat_interleave(b: Any, x: Value, repeats: int, dim: int | None = None, o
 
 
 @row(aten.embedding)
-def _embedding(b: Any, weight: Value, indices: Value, padding_idx: Any = -1, *rest: Any) -> Value:
-    return b.embedding(weight, indices)
+def _embedding(b: Any, weight: Value, indices: Value, padding_idx: int = -1, *rest: Any) -> Value:
+    return b.embedding(weight, indices, padding_index=padding_idx if padding_idx >= 0 else None)
 
 
 @row(aten.embedding_dense_backward)

@@ -181,14 +181,18 @@ def take_along_axis(b: GraphBuilder, x: Value, indices: Value, *, axis: int) -> 
     )
 
 
-@op()
-def embedding(b: GraphBuilder, weight: Value, indices: Value) -> Value:
+@op(padding_index=Attr("int", None, "a row that is read like any other, but takes no gradient"))
+def embedding(b: GraphBuilder, weight: Value, indices: Value, *, padding_index: int | None) -> Value:
     """Rows of weight [V, *D] at the given indices: [*indices, *D]. Indices outside 0..V-1 read the nearest
     row.
     """
     _indices("embedding", indices)
     require(weight.type.rank >= 1, "embedding_weight", f"weight must have an axis of rows, got {weight.type}")
-    return b.take(weight, indices, axis=0, mode="clip")
+    rows = b.take(weight, indices, axis=0, mode="clip")
+    if padding_index is None:
+        return rows
+    padding = along(b, b.eq(indices, padding_index), rows.type.shape, range(indices.type.rank))
+    return b.select(padding, rows, b.stop_gradient(rows))
 
 
 @op(
