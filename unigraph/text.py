@@ -43,7 +43,7 @@ def to_text(graph: Graph, full: bool = False) -> str:
     """``graph`` as text. With ``full`` all data is in it, so that `parse` gives the same graph;
     otherwise weights and long constants show their types only."""
     head = f"graph {_word(graph.name, PLAIN_NAME)} {{" if graph.name else "graph {"
-    return "\n".join([head, *("  " + line for line in _body(graph, full)), "}"]) + "\n"
+    return "\n".join([head, *("  " + line for line in _body(graph, full, True)), "}"]) + "\n"
 
 
 def _quote(text: str) -> str:
@@ -54,9 +54,11 @@ def _word(text: str, plain: re.Pattern[str]) -> str:
     return text if plain.fullmatch(text) else _quote(text)
 
 
-def _body(graph: Graph, full: bool) -> Iterator[str]:
+def _body(graph: Graph, full: bool, outer: bool) -> Iterator[str]:
     names = _names(graph)
-    for name, constraint in graph.symbols.items():
+    # The symbols of a region go without saying when they are those that `parse` would find itself.
+    said = {} if not outer and _plain_symbols(graph) else graph.symbols
+    for name, constraint in said.items():
         yield f"symbol {name}{_constraint(constraint)}"
     for value in graph.inputs:
         yield f"{value.role} {names[value]}: {value.type}"
@@ -73,6 +75,11 @@ def _body(graph: Graph, full: bool) -> Iterator[str]:
     outputs = ", ".join(_use(names, v) for v in graph.outputs)
     bare = graph.signature is not None and graph.signature.out.kind == LEAF
     yield f"return {outputs}" if bare else f"return ({outputs}{',' if len(graph.outputs) == 1 else ''})"
+
+
+def _plain_symbols(graph: Graph) -> bool:
+    found: set[str] = set().union(*(v.type.symbols() for v in (*graph.inputs, *graph.data)))
+    return list(graph.symbols.items()) == [(s, Constraint()) for s in sorted(found)]
 
 
 def _names(graph: Graph) -> dict[Value, str]:
@@ -120,7 +127,7 @@ def _operation(operation: Operation, names: Mapping[Value, str], full: bool) -> 
     for label, region in zip(region_labels(operation.op, len(operation.regions)), operation.regions):
         title = label if region.name == label else f"{label} as {_quote(region.name)}"
         yield f"  {title} {{"
-        yield from ("    " + inner for inner in _body(region, full))
+        yield from ("    " + inner for inner in _body(region, full, False))
         yield "  }"
     yield "}"
 
