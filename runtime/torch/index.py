@@ -218,4 +218,10 @@ def nonzero(x: Tensor, symbol: str) -> Tensor:
     return torch.nonzero(widen(x) if is_weak(x.dtype) else x)
 
 
-ROWS: dict[OpDef, Row] = {ix.gather: gather, ix.scatter: scatter, ix.nonzero: nonzero}
+def sized(sizes: Tensor, symbols: tuple[str, ...]) -> Tensor:
+    """The sizes leave the device: they are the shape of the result."""
+    wanted = [widen(sizes)[i].item() for i in range(len(symbols))]
+    return torch.full((), False, device=sizes.device).expand(wanted)
+
+
+ROWS: dict[OpDef, Row] = {ix.gather: gather, ix.scatter: scatter, ix.nonzero: nonzero, ix.sized: sized}
