@@ -40,8 +40,17 @@ def from_numpy(x: np.ndarray) -> Any:
         return jax.numpy.asarray(x)
 
 
+def has_data_sizes(graph: Graph) -> bool:
+    """Whether some size is known only once data is (nonzero, sized): XLA cannot compile such a graph."""
+    given = set().union(*(v.type.symbols() for v in graph.inputs)) if graph.symbols else set()
+    return any(v.type.symbols() - given for op in graph.edges for v in op.outputs if not v.type.is_static)
+
+
 class Engine:
-    """A graph compiled by ``jax.jit``, once for each set of input shapes."""
+    """A graph compiled by ``jax.jit``, once for each set of input shapes.
+
+    A graph with sizes that depend on data runs operation by operation instead.
+    """
 
     native = "jax"
 
@@ -56,7 +65,7 @@ class Engine:
         def function(data: Sequence[Any], *inputs: Any) -> tuple[Any, ...]:
             return program.run(inputs, dict(zip(self._values, data, strict=True)))
 
-        self._function = jax.jit(function)
+        self._function = function if has_data_sizes(graph) else jax.jit(function)
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Results as JAX arrays on the device of the engine."""

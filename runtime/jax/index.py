@@ -97,12 +97,12 @@ def _nonzero(x: Any, symbol: str) -> Any:
 
 
 def _sized(sizes: Any, symbols: tuple[str, ...]) -> Any:
-    if isinstance(sizes, jax.core.Tracer):
+    if symbols and isinstance(sizes, jax.core.Tracer):
         raise EngineError(
             f"sized makes sizes ({', '.join(symbols)}) of data, which JAX cannot trace: "
             "run this graph outside jax.jit, or on the numpy or torch engine"
         )
-    return jnp.zeros(tuple(int(n) for n in sizes), bool)
+    return jnp.zeros(tuple(int(n) for n in sizes) if symbols else (), bool)
 
 
 ROWS: Mapping[OpDef, Callable[..., Any]] = {
