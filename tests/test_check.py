@@ -65,6 +65,7 @@ BAD: dict[str, tuple[Callable[[Graph], Graph], type[Exception], str]] = {
     "attribute": (lambda g: edge(g, 1, attrs={"axis": 1}), TypeCheckError, "no attribute"),
     "regions": (lambda g: edge(g, 1, regions=(small(),)), TypeCheckError, "regions none; got 1"),
     "input role": (lambda g: g.replace(inputs=(Value(F32, "x", "weight"),)), GraphError, "role 'weight'"),
+    "key role": (lambda g: g.replace(inputs=(Value(F32, "x", "key"),)), GraphError, "only if, its type is a key"),
     "input twice": (lambda g: g.replace(inputs=g.inputs * 2), GraphError, "stands twice"),
     "names": (lambda g: g.replace(data={**g.data, Value(F32, "w", "weight"): None}), GraphError, "called 'w'"),
     "no name": (lambda g: g.replace(data={**g.data, Value(F32, "", "weight"): None}), GraphError, "no name"),

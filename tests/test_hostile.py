@@ -458,3 +458,32 @@ def test_garbage_after_the_checksum(tmp_path: Path) -> None:
         path = write(tmp_path / "g", [("mimetype", MIMETYPE), ("graph.pb", data)])
         with pytest.raises(FormatError):
             ug.load(path)
+
+
+def test_a_composite_does_not_grow_without_end(tmp_path: Path) -> None:
+    op = user_composite()
+    b = GraphBuilder()
+    x = b.input("x", "f32", (2,))
+    model = pb.Model.FromString(serde.encode(b.build(b.emit(op, (x,), {"times": 3}))).data)
+    model.graph.edges[0].attributes[0].integer = 1 << 40
+    start = time.perf_counter()
+    refused(write(tmp_path / "g", [("mimetype", MIMETYPE), ("graph.pb", model.SerializeToString())]), "grows beyond")
+    assert time.perf_counter() - start < 5
+
+
+def test_functions_that_double_each_other_are_refused() -> None:
+    op = user_composite()
+    b = GraphBuilder()
+    x = b.input("x", "f32", (2,))
+    model = pb.Model.FromString(serde.encode(b.build(b.emit(op, (x,), {"times": 2}))).data)
+    model.strings[list(model.strings).index(op.name)] = "somebody_elses"
+    for level in range(1, 60):
+        function = model.functions.add()
+        function.CopyFrom(model.functions[0])
+        for edge in function.body.edges:
+            edge.ClearField("attributes")
+            edge.op, edge.function = function.name, level
+            del edge.inputs[1:]
+    model.graph.edges[0].function = 60
+    with pytest.raises(FormatError, match="expand to more"):
+        serde.decode(model.SerializeToString())

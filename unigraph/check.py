@@ -60,6 +60,8 @@ def _sources(graph: Graph, where: str, depth: int, constants: bool) -> set[Value
     for value in graph.inputs:
         if value.role not in (INPUT, KEY):
             raise GraphError(f"{where}: {value!r} is an input but has the role {value.role or 'produced'!r}")
+        if (value.role == KEY) != value.type.dtype.is_key:
+            raise GraphError(f"{where}: {value!r} must have the role key if, and only if, its type is a key")
     for value, array in graph.data.items():
         if value.role not in ((CONSTANT,) if depth else (WEIGHT, STATE, CONSTANT)):
             raise GraphError(f"{where}: {value!r} cannot hold data here (a region may hold constants only)")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 OPSET_VERSION = 1
+MAX_DECOMPOSITION = 20_000  # operations that one composite may stand for
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 
 
@@ -222,10 +223,20 @@ class OpDef:
 
         assert self.decompose is not None
         b = GraphBuilder(self.name)
+        b._edges = _Bounded()
         names = [o.strip("?*") for o in self.operands]
         values = [b.input(names[i] if i < len(names) and not self.variadic else f"x{i}", t.dtype, t.shape) for i, t in enumerate(types)]
         result = self.decompose(b, *values, **dict(attrs))
         return b.build(result if isinstance(result, tuple) else (result,), single=not isinstance(result, tuple))
+
+
+class _Bounded(list[Any]):
+    """The operations of a decomposition: an attribute from a file must not make it grow without end."""
+
+    def append(self, item: Any) -> None:
+        if len(self) >= MAX_DECOMPOSITION:
+            raise GraphError(f"a decomposition grows beyond {MAX_DECOMPOSITION} operations")
+        super().append(item)
 
 
 _registry: dict[str, OpDef] = {}
