@@ -141,7 +141,7 @@ def test_layers_stay_whole():
 def test_batch_norm_in_training_updates_its_statistics():
     module = cnn().train()
     x = torch.randn(2, 3, 18, 18)
-    graph = from_torch(module, (x,))
+    graph = from_torch(copy.deepcopy(module), (x,))  # states share memory with the module they came from
     want = module(x)
     got, states = run(graph, x)
     same(got, want.detach())
@@ -283,7 +283,7 @@ def test_free_batch_and_length():
 def test_sizes_in_arithmetic():
     def f(x, y):
         n, m = x.shape
-        z = torch.cat([x, y], 0).reshape(2, n * m // 2, 2) if False else torch.cat([x, y], 0)
+        z = torch.cat([x, y], 0)
         return z[1:].mean() * n + m**0.5, torch.arange(n) + m, x.new_full((m, 2), n), z.shape[0]
 
     graph = from_torch(f, (torch.randn(3, 4), torch.randn(5, 4)), dynamic=(("n", "m"), ("k", "m")))
@@ -319,7 +319,7 @@ def test_a_fixed_axis_is_reported():
     with pytest.raises(InputError, match="size 2 or more"):
         from_torch(lambda x: x + 1, (torch.randn(1, 3),), dynamic={"x": ("n", None)})
     with pytest.raises(InputError, match="fixes it at 3"):
-        from_torch(lambda x: x.reshape(-1, 3) @ torch.ones(3) + torch.ones(2) + x[:, 0].view(2), (torch.randn(2, 3),), dynamic={"x": (None, "n")})
+        from_torch(lambda x: x + torch.ones(3), (torch.randn(2, 3),), dynamic={"x": (None, "n")})
     with pytest.raises(InputError, match="names 'z'"):
         from_torch(lambda x: x, (torch.randn(3),), dynamic={"z": ("n",)})
 
@@ -460,7 +460,7 @@ def test_random_operators():
         return torch.rand(50), torch.randn_like(x), torch.randint(0, 4, (50,)), torch.randperm(6), torch.bernoulli(x.sigmoid())
 
     graph = from_torch(f, (torch.zeros(1000),))
-    u, z, i, p, c = evaluate(graph, TABLE, [np.zeros(1000, np.float32), np.array([0, 1], np.uint32)])
+    u, z, i, p, c = map(np.asarray, evaluate(graph, TABLE, [np.zeros(1000, np.float32), np.array([0, 1], np.uint32)]))
     assert 0 <= u.min() and u.max() < 1 and abs(z.mean()) < 0.2 and abs(z.std() - 1) < 0.2
     assert set(i) == {0, 1, 2, 3} and i.dtype == np.int64 and sorted(p) == list(range(6))
     assert 0.4 < c.mean() < 0.6

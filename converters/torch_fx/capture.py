@@ -148,7 +148,7 @@ def _capture(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynami
 
 
 def _export(module: torch.nn.Module, args: Any, kwargs: Any, spec: Spec, strict: bool) -> ExportedProgram:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), compat.transforms_undone():
         warnings.simplefilter("ignore")
         return torch.export.export(module, args, kwargs, dynamic_shapes=spec.shapes, strict=strict)
 
@@ -214,7 +214,7 @@ def _from_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
 
 
 def _needs_functionalising(module: fx.GraphModule) -> bool:
-    """True when nodes write to memory, or have no row but are torch's own."""
+    """True when nodes write to memory or stand in an autocast block (whose casts only decomposing writes out)."""
     for part in module.modules():
         if not isinstance(part, fx.GraphModule):
             continue
@@ -225,9 +225,9 @@ def _needs_functionalising(module: fx.GraphModule) -> bool:
             if "autocast" in str(target):
                 return True
             if isinstance(target, torch._ops.OpOverload):
-                if target._schema.is_mutable:
+                if target._schema.is_mutable and target is not torch.ops.aten.detach_.default:
                     return True
-                if _writes_statistics(node) or (find(target) is None and target.namespace == "aten" and node.users):
+                if _writes_statistics(node):
                     return True
     return False
 
@@ -326,14 +326,19 @@ def _lower(captured: Captured) -> Graph:
     graph, gaps, failed = _attempt(captured)
     if graph is not None:
         return graph
-    # Rows may refuse some uses of an operator that torch's own decomposition can still take apart.
+    # What has no row, and uses that a row refuses, torch's own decompositions may still take apart.
     if captured.decompose is not None:
         try:
             again = captured.decompose(lambda op: find(op) is None or op in failed)
-        except Exception:
+        except Exception as error:
             gaps.raise_if_any()
-            raise
-        graph = _attempt(again)[0]
+            raise UnigraphError(f"torch cannot decompose {captured.name}: {_first_line(error)}") from error
+        graph, left, _ = _attempt(again)
+        # Decomposed nodes have lost their place in the source; the first walk knows it.
+        places = {gap.op: gap.where for gap in gaps.found.values()}
+        for gap in left.found.values():
+            gap.where = gap.where or places.get(gap.op, "")
+        gaps = left
     if graph is None:
         gaps.raise_if_any()
         raise UnigraphError("capture failed without a reason")

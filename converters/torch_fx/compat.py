@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
@@ -39,6 +41,23 @@ def uses_functorch(ep: Any) -> bool:
         for node in ep.graph.nodes
         if node.op == "call_function"
     )
+
+
+@contextmanager
+def transforms_undone() -> Iterator[None]:
+    """Take away the torch.func levels that a failed capture leaves behind: they would change all later torch calls."""
+    functorch = torch._C._functorch
+    depth, level = functorch.get_dynamic_layer_stack_depth(), forward_ad._current_level
+    try:
+        yield
+    finally:
+        # torch may have entered one level more than Python knows of; leaving one that is not there is an error.
+        for entered in range(forward_ad._current_level + 1, level, -1):
+            with suppress(RuntimeError):
+                torch._C._exit_dual_level(entered)
+        forward_ad._current_level = level
+        if functorch.get_dynamic_layer_stack_depth() > depth:
+            functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 @lru_cache(maxsize=1)

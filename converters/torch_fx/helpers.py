@@ -95,7 +95,7 @@ def operand(b: Any, x: Any, dtype: DType) -> Value:
     if isinstance(x, (Value, Number)):
         return cast(b, x if isinstance(x, Value) else x.value, dtype)
     if is_dim(x):
-        return b.size(x, dtype)
+        return b.size(x, dtype) if dtype.is_integer else b.convert(b.size(x), dtype=dtype)
     if not dtype.is_complex and isinstance(x, complex):
         raise Unsupported(f"the complex number {x} in a {dtype} operation")
     if dtype is bool_:

@@ -632,6 +632,7 @@ rows(
                 aten.alias,
                 aten.contiguous,
                 aten.detach,
+                aten.detach_.default,
                 aten.detach_copy,
                 aten.lift_fresh_copy,
                 aten.lift_fresh,

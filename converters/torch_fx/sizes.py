@@ -102,7 +102,7 @@ class Sizes:
         if e.is_Symbol and e.name in self.values:
             return b.convert(self.values[e.name], dtype="f64")
         try:
-            return b.size(self._walk(e), "f64")
+            return b.convert(b.size(self._walk(e)), dtype="f64")
         except (Unsupported, ValueError):
             pass
         if e.is_number:

@@ -165,7 +165,9 @@ class Walker:
     def _gap(self, node: fx.Node, target: Any, reason: str, hint: str = "") -> None:
         scope, source = scope_of(node), source_of(node)
         where = f"{scope} ({source})" if scope and source else scope or source
-        self.gaps.add(target_name(target), reason, where, hint)
+        # A decomposition is reported under the operator that the program called.
+        called = node.meta.get("original_aten") if getattr(target, "namespace", "") == "prims" else None
+        self.gaps.add(target_name(called or target), reason, where, hint)
         self.failed.add(target)
 
     def _call(self, node: fx.Node, env: dict[fx.Node, Any]) -> None:
