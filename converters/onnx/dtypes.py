@@ -105,7 +105,7 @@ KERNELS: dict[str, frozenset[str]] = {
     **dict.fromkeys(["ReduceSum", "ReduceProd", "ReduceMean", "CumSum"], _WIDE),
     **dict.fromkeys(["ReduceMax", "ReduceMin", "ArgMax", "ArgMin"], _names("i8 u8") | _WIDE),
     "TopK": _names("i8 i16 u8") | _WIDE,
-    "MatMul": _WIDE | _names("u32 u64"),
+    "MatMul": _WIDE,  # the kernels registered for u32 and u64 fail on empty operands
     "Gemm": _FLOATS,
     "Einsum": _WIDE,
     **dict.fromkeys(["Conv", "ConvTranspose", "AveragePool", "InstanceNormalization"], _SHORT),
@@ -138,7 +138,7 @@ CARRIERS: dict[str, tuple[str, ...]] = {
 
 # u64 in i64 keeps the bits, not the order: only for operators that do not look at the value.
 BITWISE_CARRIER = {"u64": "i64"}
-BLIND = frozenset("Where ReduceSum ReduceProd CumSum Add Sub Mul".split())
+BLIND = frozenset("Where ReduceSum ReduceProd CumSum Add Sub Mul MatMul".split())
 
 # Operators newer than the oldest opset that can be asked for.
 SINCE: dict[str, int] = {

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from onnx import helper
 from unigraph import dims, dtypes
 from unigraph.dtypes import DType
 from unigraph.errors import Gaps, InputError, Unsupported
-from unigraph.evaluate import Program, Row, Table
+from unigraph.evaluate import Program, Row, Table, decomposition
 from unigraph.graph import CONSTANT, STATE, Graph, Operation
 from unigraph.opdef import registry
 from unigraph.types import TensorType
@@ -49,7 +49,8 @@ class OnnxTable(Table):
     def __init__(self, o: Emitter, gaps: Gaps):
         super().__init__(ROWS, gaps=GAPS)
         self.o, self.found = o, gaps
-        o.rows = self.rows
+        o.rows, o.decompose = self.rows, self._decompose
+        self.symbols: dict[str, Any] = {}  # sizes known so far, for rows that fall back to a decomposition
         self.opset_needed = 0
         for op in registry().values():
             if op not in self.rows and not op.is_composite:
@@ -81,6 +82,8 @@ class OnnxTable(Table):
             result = row(o, *args, **kwargs)
             results = result if isinstance(result, tuple) else (result,)
             typed = tuple(self._typed(r, t, operation) for r, t in zip(results, types, strict=True))
+            for x, t in zip(typed, types):
+                self.bind(x, t)
             return typed if isinstance(result, tuple) else typed[0]
         except Unsupported as refusal:
             self.refuse(operation.op.name, refusal, operation.where or o.scope)
@@ -89,6 +92,12 @@ class OnnxTable(Table):
             return stand_ins[0] if single else stand_ins
         finally:
             o.scope, o.operation = before, outer
+
+    def _decompose(self, args: Sequence[Any]) -> Any:
+        """What the composite whose row runs means, written out."""
+        operation = self.o.operation
+        results = Program(decomposition(operation), self).run(args, symbols=self.symbols)
+        return results if "tuple" in operation.op.properties or len(operation.outputs) > 1 else results[0]
 
     def refuse(self, name: str, refusal: Unsupported, where: str) -> None:
         if isinstance(refusal, NeedsOpset):
@@ -99,6 +108,12 @@ class OnnxTable(Table):
         if x.dtype is not type_.dtype:
             raise TypeError(f"the ONNX row of {operation.op.name} made {x.dtype} for {type_}")
         return self.o.typed(x, type_.shape)
+
+    def bind(self, x: Array, type_: TensorType) -> None:
+        """Remember the run-time sizes of symbols that stand bare in a type."""
+        for size, dim in zip(x.shape, type_.shape):
+            if type(dim) is not int and dim.is_Symbol and len(self.o.frames) == 1:
+                self.symbols.setdefault(dim.name, size)
 
     def _stand_in(self, type_: TensorType) -> Array:
         """What the rest of the graph is looked through with after a refusal; never part of a model."""
@@ -186,6 +201,7 @@ class _Export:
         for v in (*graph.inputs, *states):
             try:
                 handles[v] = self._input(v.name, physical(v.type))
+                table.bind(handles[v], physical(v.type))
             except Unsupported as refusal:
                 table.refuse(f"input {v.name}", refusal, "")
                 handles[v] = table._stand_in(physical(v.type))

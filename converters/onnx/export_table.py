@@ -12,6 +12,7 @@ from . import (
     export_index,
     export_linalg,
     export_movement,
+    export_nn,
     export_random,
     export_reduce,
     export_sort,
@@ -29,5 +30,6 @@ PARTS = (
     export_control,
     export_random,
     export_linalg,
+    export_nn,
 )
 ROWS: dict[OpDef, Row] = {op: row for part in PARTS for op, row in part.ROWS.items()}
