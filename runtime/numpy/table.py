@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from unigraph.evaluate import Program, Table
+from unigraph.evaluate import Program, Row, Table
+from unigraph.graph import Operation
 
-from . import elementwise, index, movement, reduce, special
+from . import collective, contract, control, elementwise, index, movement, random, reduce, sort, special
 
 
 class Region:
@@ -31,6 +32,11 @@ class NumpyTable(Table):
     def region(self, program: Program, symbols: Mapping[str, Any]) -> Region:
         return Region(program, symbols)
 
+    def call(self, operation: Operation, row: Row, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if operation.op in random.KEYED:
+            kwargs = {**kwargs, "impl": operation.inputs[0].type.dtype.name[4:-1]}
+        return row(*args, **kwargs)
+
 
 TABLE = NumpyTable(
     elementwise.ROWS,
@@ -38,4 +44,9 @@ TABLE = NumpyTable(
     movement.ROWS,
     index.ROWS,
     reduce.ROWS,
+    contract.ROWS,
+    sort.ROWS,
+    random.ROWS,
+    control.ROWS,
+    collective.ROWS,
 )
