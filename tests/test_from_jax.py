@@ -377,6 +377,17 @@ def test_callable_pytree() -> None:
     agree(compile(graph, "numpy")(x), module(x))
 
 
+def test_keys_inside_weights_become_inputs() -> None:
+    def fn(params: Any, x: Any) -> Any:
+        return x * params["w"] + jax.random.normal(params["rng"], x.shape)
+
+    params = {"w": arr(3), "rng": jax.random.key(4), "unused": jax.random.key(5)}
+    graph = from_jax(fn, params, arr(3), weights=0)
+    assert [(v.name, v.role) for v in graph.inputs] == [("x", "input"), ("params.rng", KEY)]
+    x = arr(3)
+    agree(compile(graph, "numpy")(x, **{"params.rng": 4}), fn(params, x))
+
+
 @pytest.mark.parametrize(
     "fn",
     [

@@ -40,7 +40,9 @@ def from_jax(
     - ``dynamic``: free sizes, by argument name or position: ``{"x": ("batch", None)}``. An entry is a
       shape tuple of names, expressions (``"2*n"``, ``"floordiv(n, 2)"``), ints or None (as given), or a pytree of such
       tuples for a structured argument. Sizes are at least 1, as in ``jax.export``.
-    - typed keys (``jax.random.key``) become inputs of role ``key``; raw ``uint32`` keys stay arrays.
+    - typed keys (``jax.random.key``) become inputs of role ``key``; raw ``uint32`` keys stay arrays. A
+      typed key among the weights (the random stream of a module) becomes a key input beyond the
+      signature if it is used.
 
     64-bit types are kept when x64 is on, as JAX traces them. Raises UnsupportedError listing every
     operation that cannot be carried, InputError for arguments that make no sense, and whatever
@@ -74,10 +76,11 @@ def _argument_names(fn: Any, count: int) -> list[str]:
 class _Leaf:
     """One leaf of the arguments: its name, what is passed to the trace, and what becomes of it."""
 
-    __slots__ = ("is_weight", "name", "spec", "value")
+    __slots__ = ("is_hidden_key", "is_weight", "name", "spec", "value")
 
     def __init__(self, name: str, value: Any, is_weight: bool):
         self.name, self.value, self.is_weight = name, value, is_weight
+        self.is_hidden_key = is_weight and compat.is_key(value)
         self.spec = value if isinstance(value, (bool, int, float, complex)) else _spec(value)
 
 
@@ -180,7 +183,16 @@ class Arguments:
         shared = Capture(ROWS, f"capture of {name or 'a function'} from JAX")
         b = JaxprBuilder(shared, name)
         plain, _ = compat.unclosed(jaxpr)
-        inputs = [self._source(b, leaf, b.type_of(v)) for leaf, v in zip(self.leaves, plain.invars, strict=True)]
+        pairs = list(zip(self.leaves, plain.invars, strict=True))
+        sources = {v: self._source(b, leaf, b.type_of(v)) for leaf, v in pairs if not leaf.is_hidden_key}
+        # Keys inside weights (the random streams of a module) are drawn by the caller of each run.
+        readers = (*(eqn.invars for eqn in plain.eqns), plain.outvars)
+        used = {v for read in readers for v in read if not isinstance(v, compat.Literal)}
+        for leaf, v in pairs:
+            if leaf.is_hidden_key:
+                type_ = b.type_of(v)
+                sources[v] = b.input(leaf.name, type_.dtype, type_.shape) if v in used else b.placeholder(type_)
+        inputs = [sources[v] for _, v in pairs]
         outputs = b.inline(jaxpr, inputs)
         shared.gaps.raise_if_any()
         b.symbols.update({s: Constraint(min=1) for v in b._inputs for s in sorted(v.type.symbols())})
@@ -192,8 +204,6 @@ class Arguments:
     def _source(self, b: JaxprBuilder, leaf: _Leaf, type_: TensorType) -> Value:
         if not leaf.is_weight:
             return b.input(leaf.name, type_.dtype, type_.shape)
-        if compat.is_key(leaf.value):
-            raise InputError(f"{leaf.name!r} is a random key, which cannot be a weight: pass it as an input")
         if isinstance(leaf.value, jax.ShapeDtypeStruct):
             return b.weight(leaf.name, type=type_)
         array = np.asarray(leaf.value)

@@ -33,7 +33,7 @@ def _dot_general(b: JaxprBuilder, eqn: Any, x: Value, y: Value) -> Value:
     (lhs, rhs), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
     x, y = _common(b, x, y)
     wanted = b.type_of(eqn.outvars[0]).dtype
-    if wanted.is_integer and wanted.bits < x.type.dtype.bits:
+    if wanted.is_integer and wanted is not x.type.dtype and wanted.bits <= x.type.dtype.bits:
         # Integers wrap, so a narrow result needs only narrow operands.
         x, y = b.cast(x, wanted), b.cast(y, wanted)
     narrow = wanted.is_inexact and wanted.bits < x.type.dtype.bits

@@ -25,7 +25,7 @@ _SAME = (
 # Primitives that only say something about placement, naming or sharing.
 _IDENTITIES = (
     "copy copy_p name pvary pcast reshard mesh_cast sharding_constraint layout_constraint pin unpin stage "
-    "reduced_vary_cast_p vary_unreduced_cast_p random_clone device_put pbroadcast"
+    "reduced_vary_cast_p vary_unreduced_cast_p random_clone with_memory_space_constraint device_put pbroadcast"
 )
 
 

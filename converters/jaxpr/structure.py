@@ -65,9 +65,15 @@ def _dict_keys(aux: Any, names: list[Any]) -> list[Any]:
 
 
 def leaf_names(x: Any, prefix: str) -> list[str]:
-    """A name for each leaf: the argument's name and the path below it, ``params.dense.kernel``."""
+    """A name for each leaf: the argument's name and the path below it, ``params.dense.kernel``.
+
+    A last step ``value`` that all leaves share (the variables of flax.nnx) says nothing and is left out.
+    """
     paths, _ = jax.tree_util.tree_flatten_with_path(x)
-    return [".".join([p for p in (prefix, *(str(compat.key_name(k)) for k in path)) if p]) for path, _ in paths]
+    steps = [[p for p in (prefix, *(str(compat.key_name(k)) for k in path)) if p] for path, _ in paths]
+    if len(steps) > 1 and all(len(s) > 1 and s[-1] == "value" for s in steps):
+        steps = [s[:-1] for s in steps]
+    return [".".join(s) for s in steps]
 
 
 def is_array(x: Any) -> bool:
