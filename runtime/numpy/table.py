@@ -8,7 +8,7 @@ from typing import Any
 from unigraph.evaluate import Program, Row, Table
 from unigraph.graph import Operation
 
-from . import collective, contract, control, elementwise, index, movement, random, reduce, sort, special
+from . import collective, contract, control, elementwise, index, linalg, movement, random, reduce, sort, special
 
 
 class Region:
@@ -46,6 +46,7 @@ TABLE = NumpyTable(
     reduce.ROWS,
     contract.ROWS,
     sort.ROWS,
+    linalg.ROWS,
     random.ROWS,
     control.ROWS,
     collective.ROWS,
