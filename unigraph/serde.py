@@ -6,8 +6,10 @@ name, dtype, shape and depth is checked before it is used.
 
 from __future__ import annotations
 
+import gc
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -272,6 +274,23 @@ def decode(data: bytes, fetch: Fetch | None = None, where: str = "graph.pb") -> 
     Raises FormatError naming the field for anything malformed, and for operations or versions that
     this version of unigraph does not know.
     """
+    with _no_collection():
+        return _decode(data, fetch, where)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Nothing built here is garbage: looking for some, over and over, would cost as much as the work."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _decode(data: bytes, fetch: Fetch | None, where: str) -> Graph:
     model = pb.Model()
     try:
         model.ParseFromString(data)
