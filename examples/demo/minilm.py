@@ -100,9 +100,19 @@ def replay(engine: str, folder: Path) -> None:
     graph, file = timed_load(folder / "minilm.ugraph")
     compiled = ug.compile(graph, engine)
     batches = _batches(folder)
-    worst = max(largest_difference(compiled(**inputs), expected) for inputs, expected in batches)
+    worst = max(largest_difference(_real(compiled(**inputs), inputs), _real(expected, inputs)) for inputs, expected in batches)
     ms = milliseconds(lambda: compiled(**batches[1][0]))
     row(model="MiniLM", source="torch", engine=engine, difference=worst, ms=ms, **file)
+
+
+def _real(result: dict[str, Any], inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The embeddings, and the token states at real tokens.
+
+    States at padding have no meaning, and rounding errors grow there: two runs of PyTorch itself, in
+    f32 and f64, differ at padding by 5e-5, at real tokens by 2e-6.
+    """
+    tokens = np.asarray(result["tokens"])[inputs["attention_mask"] == 1]
+    return {"embedding": np.asarray(result["embedding"]), "tokens": tokens}
 
 
 def to_torch(folder: Path) -> None:

@@ -135,10 +135,10 @@ def _clip(x: Tensor, low: float | None, high: float | None) -> Tensor:
     return torch.clamp(x, low, high)
 
 
-def _embedding(weight: Tensor, indices: Tensor) -> Tensor:
+def _embedding(weight: Tensor, indices: Tensor, padding_index: int | None) -> Tensor:
     if weight.ndim != 2 or weight.dtype not in NATIVE or indices.dtype not in _INDEX or weight.shape[0] == 0:
         return NotImplemented
-    return F.embedding(indices.to(torch.int64).clamp(0, weight.shape[0] - 1), weight)
+    return F.embedding(indices.to(torch.int64).clamp(0, weight.shape[0] - 1), weight, padding_index)
 
 
 def _triangle(f: Callable[..., Tensor]) -> Row:
