@@ -34,8 +34,8 @@ def example_graph(op: OpDef, example: Example) -> Graph:
     b = GraphBuilder(op.name)
     values = []
     for index, array in enumerate(example.inputs):
-        if index == 0 and example.key_impl:
-            values.append(b.key("x0", example.key_impl, array.shape[:-1]))
+        if example.key_impl and index == example.key_index:
+            values.append(b.key(f"x{index}", example.key_impl, array.shape[:-1]))
         else:
             values.append(b.input(f"x{index}", dtype(array.dtype), array.shape))
     result = b.apply(op, values, {**example.attrs, **example.regions})

@@ -31,7 +31,9 @@ BARE = NumpyTable({op: row for op, row in TABLE.rows.items() if not op.is_compos
 SHORT = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "f64": torch.float64}
 
 
-def build(name: str, arrays: list[np.ndarray], attrs: dict[str, Any], shapes: list[tuple[Any, ...]] | None = None) -> Graph:
+def build(
+    name: str, arrays: list[np.ndarray], attrs: dict[str, Any], shapes: list[tuple[Any, ...]] | None = None
+) -> Graph:
     """A graph of one composite over inputs like ``arrays``, with symbolic ``shapes`` if given."""
     b = GraphBuilder(name)
     values = [b.input(f"x{i}", dtype(a.dtype), shapes[i] if shapes else a.shape) for i, a in enumerate(arrays)]
@@ -84,7 +86,9 @@ def positive(*shape: Any) -> Callable[[np.random.Generator, int], np.ndarray]:
     return lambda rng, n: rng.uniform(0.1, 0.9, [n if s == "n" else s for s in shape]).astype(np.float32)
 
 
-def whole(high: int, *shape: Any, low: int = 0, kind: Any = np.int64) -> Callable[[np.random.Generator, int], np.ndarray]:
+def whole(
+    high: int, *shape: Any, low: int = 0, kind: Any = np.int64
+) -> Callable[[np.random.Generator, int], np.ndarray]:
     return lambda rng, n: rng.integers(low, high, [n if s == "n" else s for s in shape]).astype(kind)
 
 
@@ -107,7 +111,9 @@ ACTIVATIONS = [
     case("hardswish", [X], F.hardswish),
     case("selu", [X], F.selu),
     case("tanhshrink", [X], F.tanhshrink, dtypes=WIDE_ONLY),
-    case("quick_gelu", [X], lambda x: (x.float() * torch.sigmoid(1.702 * x.float())).to(x.dtype), dtypes=("f32", "bf16")),
+    case(
+        "quick_gelu", [X], lambda x: (x.float() * torch.sigmoid(1.702 * x.float())).to(x.dtype), dtypes=("f32", "bf16")
+    ),
     case("gelu", [X], F.gelu, rounds=2),
     case("gelu", [X], partial(F.gelu, approximate="tanh"), approximate="tanh", rounds=2),
     case("leaky_relu", [X], F.leaky_relu),
@@ -128,8 +134,12 @@ ACTIVATIONS = [
     case("softmax", [X], partial(F.softmax, dim=-1), axis=-1),
     case("softmax", [X], partial(F.softmax, dim=0), axis=0),
     case("log_softmax", [X], partial(F.log_softmax, dim=1), axis=1),
-    case("logsumexp", [X], lambda x: torch.logsumexp(x.float(), (0, 2)).to(x.dtype), axes=(0, 2), dtypes=("f32", "bf16")),
-    case("logsumexp", [X], lambda x: torch.logsumexp(x, (1,), keepdim=True), axes=(1,), keepdims=True, dtypes=WIDE_ONLY),
+    case(
+        "logsumexp", [X], lambda x: torch.logsumexp(x.float(), (0, 2)).to(x.dtype), axes=(0, 2), dtypes=("f32", "bf16")
+    ),
+    case(
+        "logsumexp", [X], lambda x: torch.logsumexp(x, (1,), keepdim=True), axes=(1,), keepdims=True, dtypes=WIDE_ONLY
+    ),
 ]
 
 STATISTICS = [
@@ -160,12 +170,20 @@ def _batch_norm_train(x: torch.Tensor, m: torch.Tensor, v: torch.Tensor, w: torc
 
 IMAGE = normal("n", 6, 4, 5)
 NORMS = [
-    case("layer_norm", [X, normal(5), normal(5)], lambda x, w, c: F.layer_norm(x, (5,), w, c), normalized_rank=1, rounds=4),
+    case(
+        "layer_norm",
+        [X, normal(5), normal(5)],
+        lambda x, w, c: F.layer_norm(x, (5,), w, c),
+        normalized_rank=1,
+        rounds=4,
+    ),
     case("layer_norm", [X], lambda x: F.layer_norm(x, (4, 5), eps=1e-3), normalized_rank=2, epsilon=1e-3, rounds=4),
     case("rms_norm", [X, normal(5)], _rms, normalized_rank=1, epsilon=1e-6, rounds=4),
     case("group_norm", [IMAGE, normal(6), normal(6)], lambda x, w, c: F.group_norm(x, 3, w, c), num_groups=3, rounds=4),
     case("group_norm", [normal("n", 6)], lambda x: F.group_norm(x, 2), num_groups=2, rounds=4),
-    case("instance_norm", [IMAGE, normal(6), normal(6)], lambda x, w, c: F.instance_norm(x, weight=w, bias=c), rounds=4),
+    case(
+        "instance_norm", [IMAGE, normal(6), normal(6)], lambda x, w, c: F.instance_norm(x, weight=w, bias=c), rounds=4
+    ),
     case("batch_norm", [IMAGE, normal(6), positive(6), normal(6), normal(6)], F.batch_norm, rounds=4),
     case("batch_norm", [IMAGE, normal(6), positive(6)], F.batch_norm, rounds=4),
     case(
@@ -176,7 +194,16 @@ NORMS = [
         momentum=0.2,
         rounds=4,
     ),
-    case("local_response_norm", [IMAGE], lambda x: F.local_response_norm(x, 3, 0.1, 0.6, 2.0), size=3, alpha=0.1, beta=0.6, k=2.0, dtypes=WIDE_ONLY),
+    case(
+        "local_response_norm",
+        [IMAGE],
+        lambda x: F.local_response_norm(x, 3, 0.1, 0.6, 2.0),
+        size=3,
+        alpha=0.1,
+        beta=0.6,
+        k=2.0,
+        dtypes=WIDE_ONLY,
+    ),
     case("local_response_norm", [IMAGE], lambda x: F.local_response_norm(x, 4), size=4, dtypes=WIDE_ONLY),
 ]
 
@@ -239,12 +266,25 @@ PRODUCTS = [
     case("attention", SAME, _sdpa(), rounds=4),
     case("attention", SAME, _sdpa(is_causal=True), is_causal=True, rounds=4),
     case("attention", [Q, K, V, MASK], _sdpa(enable_gqa=True), dtypes=ONLY_F32, rounds=4),
-    case("attention", [Q, K, V, normal(5, 6)], lambda q, k, v, m: _sdpa(attn_mask=m, enable_gqa=True, scale=0.3)(q, k, v), scale=0.3, dtypes=WIDE_ONLY, rounds=4),
+    case(
+        "attention",
+        [Q, K, V, normal(5, 6)],
+        lambda q, k, v, m: _sdpa(attn_mask=m, enable_gqa=True, scale=0.3)(q, k, v),
+        scale=0.3,
+        dtypes=WIDE_ONLY,
+        rounds=4,
+    ),
     case("attention", [normal("n", 5, 8), normal("n", 6, 8), normal("n", 6, 8)], _sdpa(), dtypes=WIDE_ONLY, rounds=4),
     case("attention", [normal("n", 8), normal(6, 8), normal(6, 8)], _sdpa(), dtypes=WIDE_ONLY, rounds=4),
     case("rotary_embedding", [normal("n", 3, 8), normal(3, 4), normal(3, 4)], _rotated, dtypes=WIDE_ONLY),
     case("rotary_embedding", [normal("n", 3, 8), normal(3, 8), normal(3, 8)], _rotate_half, dtypes=WIDE_ONLY),
-    case("rotary_embedding", [normal("n", 3, 8), normal(3, 4), normal(3, 4)], _interleaved, interleaved=True, dtypes=WIDE_ONLY),
+    case(
+        "rotary_embedding",
+        [normal("n", 3, 8), normal(3, 4), normal(3, 4)],
+        _interleaved,
+        interleaved=True,
+        dtypes=WIDE_ONLY,
+    ),
 ]
 
 
@@ -257,7 +297,16 @@ def _conv_t(x: torch.Tensor, w: torch.Tensor, c: torch.Tensor | None = None, **o
 
 
 CONVOLUTIONS = [
-    case("conv", [normal("n", 4, 7), normal(6, 4, 3), normal(6)], _conv, strides=[1], low=[0], high=[0], dilation=[1], rounds=8),
+    case(
+        "conv",
+        [normal("n", 4, 7), normal(6, 4, 3), normal(6)],
+        _conv,
+        strides=[1],
+        low=[0],
+        high=[0],
+        dilation=[1],
+        rounds=8,
+    ),
     case(
         "conv",
         [normal("n", 4, 7, 8), normal(6, 2, 3, 2), normal(6)],
@@ -330,7 +379,9 @@ POOLS = [
         high=[1],
         dilation=[1],
     ),
-    case("avg_pool", [SQUARE], lambda x: F.avg_pool2d(x, (3, 2)), kernel=[3, 2], strides=[3, 2], low=[0, 0], high=[0, 0]),
+    case(
+        "avg_pool", [SQUARE], lambda x: F.avg_pool2d(x, (3, 2)), kernel=[3, 2], strides=[3, 2], low=[0, 0], high=[0, 0]
+    ),
     case(
         "avg_pool",
         [SQUARE],
@@ -361,9 +412,21 @@ POOLS = [
     case("adaptive_avg_pool", [SQUARE], lambda x: F.adaptive_avg_pool2d(x, (3, 4)), output_size=(3, 4)),
     case("adaptive_avg_pool", [SQUARE], lambda x: F.adaptive_avg_pool2d(x, (1, 3)), output_size=(1, 3)),
     case("adaptive_avg_pool", [SQUARE], lambda x: F.adaptive_avg_pool2d(x, (9, 12)), output_size=(9, 12)),
-    case("adaptive_avg_pool", [normal(2, 3, "n")], lambda x: F.adaptive_avg_pool1d(x, 4), output_size=(4,), dtypes=WIDE_ONLY),
+    case(
+        "adaptive_avg_pool",
+        [normal(2, 3, "n")],
+        lambda x: F.adaptive_avg_pool1d(x, 4),
+        output_size=(4,),
+        dtypes=WIDE_ONLY,
+    ),
     case("adaptive_max_pool", [SQUARE], lambda x: F.adaptive_max_pool2d(x, (3, 4)), output_size=(3, 4)),
-    case("adaptive_max_pool", [normal(2, 3, "n")], lambda x: F.adaptive_max_pool1d(x, 2), output_size=(2,), dtypes=WIDE_ONLY),
+    case(
+        "adaptive_max_pool",
+        [normal(2, 3, "n")],
+        lambda x: F.adaptive_max_pool1d(x, 2),
+        output_size=(2,),
+        dtypes=WIDE_ONLY,
+    ),
     case("pixel_shuffle", [normal("n", 8, 3, 2)], lambda x: F.pixel_shuffle(x, 2), factor=2),
     case("pixel_unshuffle", [normal("n", 2, 6, 3)], lambda x: F.pixel_unshuffle(x, 3), factor=3),
 ]
@@ -382,7 +445,17 @@ def resize_cases() -> list[Case]:
             add(partial(F.interpolate, size=new, mode=mode, align_corners=True), ours, coordinates="align_corners")
             smooth = partial(F.interpolate, size=new, mode=mode, antialias=True)
             found.append(
-                case("resize", [normal("n", 2, *old)], smooth, shape=new, mode=ours, antialias=True, cubic_coeff=-0.5, dtypes=ONLY_F32, rounds=8)
+                case(
+                    "resize",
+                    [normal("n", 2, *old)],
+                    smooth,
+                    shape=new,
+                    mode=ours,
+                    antialias=True,
+                    cubic_coeff=-0.5,
+                    dtypes=ONLY_F32,
+                    rounds=8,
+                )
             )
     for mode, ours in (("linear", "linear"), ("nearest", "nearest")):
         found.append(
@@ -415,7 +488,9 @@ def resize_cases() -> list[Case]:
     return found
 
 
-def _layer(kind: type, x: torch.Tensor, states: Any, *parameters: torch.Tensor, reverse: bool = False, **options: Any) -> Any:
+def _layer(
+    kind: type, x: torch.Tensor, states: Any, *parameters: torch.Tensor, reverse: bool = False, **options: Any
+) -> Any:
     """One torch layer with given parameters; reversed by turning time round."""
     h = states[0].shape[-1]
     layer = kind(x.shape[-1], h, bias=len(parameters) == 4, dtype=x.dtype, **options)
@@ -440,7 +515,9 @@ def recurrent_cases() -> list[Case]:
                 makers = [normal(4, "n", 2), *[normal("n", 3)] * states, normal(rows, 2), normal(rows, 3)]
                 makers += [normal(rows)] * 2 if biased else []
 
-                def reference(x: Any, *rest: Any, kind: Any = kind, states: int = states, reverse: bool = reverse) -> Any:
+                def reference(
+                    x: Any, *rest: Any, kind: Any = kind, states: int = states, reverse: bool = reverse
+                ) -> Any:
                     return _layer(kind, x, rest[:states], *rest[states:], reverse=reverse)
 
                 found.append(case(name, makers, reference, reverse=reverse, dtypes=WIDE_ONLY, rounds=8))
@@ -455,7 +532,15 @@ def recurrent_cases() -> list[Case]:
             rounds=8,
         )
     )
-    found.append(case("gru", [normal("n", 2, 2), normal(2, 3), normal(9, 2), normal(9, 3)], lambda x, h, *w: _layer(torch.nn.GRU, x, (h,), *w), dtypes=ONLY_F32, rounds=8))
+    found.append(
+        case(
+            "gru",
+            [normal("n", 2, 2), normal(2, 3), normal(9, 2), normal(9, 3)],
+            lambda x, h, *w: _layer(torch.nn.GRU, x, (h,), *w),
+            dtypes=ONLY_F32,
+            rounds=8,
+        )
+    )
     return found
 
 
@@ -469,7 +554,13 @@ def loss_cases() -> list[Case]:
             case(name, makers, partial(f, reduction=reduction), reduction=reduction, rounds=4, **o)
         )
         add("cross_entropy", [logits, target], F.cross_entropy)
-        add("cross_entropy", [logits, target], partial(F.cross_entropy, ignore_index=2, label_smoothing=0.3), ignore_index=2, label_smoothing=0.3)
+        add(
+            "cross_entropy",
+            [logits, target],
+            partial(F.cross_entropy, ignore_index=2, label_smoothing=0.3),
+            ignore_index=2,
+            label_smoothing=0.3,
+        )
         add("nll_loss", [logits, target], partial(F.nll_loss, ignore_index=1), ignore_index=1)
         add("mse_loss", pair, F.mse_loss)
         add("l1_loss", pair, F.l1_loss)
@@ -479,7 +570,9 @@ def loss_cases() -> list[Case]:
         add("bce_with_logits", [pair[0], probabilities[1]], F.binary_cross_entropy_with_logits, dtypes=WIDE_ONLY)
         add("kl_div", probabilities, F.kl_div, dtypes=WIDE_ONLY)
         add("kl_div", probabilities, partial(F.kl_div, log_target=True), log_target=True, dtypes=WIDE_ONLY)
-    found.append(case("kl_div", probabilities, partial(F.kl_div, reduction="batchmean"), reduction="batchmean", dtypes=WIDE_ONLY))
+    found.append(
+        case("kl_div", probabilities, partial(F.kl_div, reduction="batchmean"), reduction="batchmean", dtypes=WIDE_ONLY)
+    )
     found.append(case("cross_entropy", [normal(5), whole(5)], F.cross_entropy, dtypes=ONLY_F32))
     return found
 
@@ -492,7 +585,12 @@ INDEXED = [
     case("take", [normal("n", 6), whole(6, 4, low=-6)], lambda x, i: x[:, i], axis=1, mode="wrap"),
     case("take", [normal("n", 6), whole(6, 4, low=-6)], lambda x, i: x[:, i], axis=-1, mode="fill"),
     case("take_along_axis", [normal("n", 6, 2), whole(6, "n", 3, 2)], lambda x, i: x.gather(1, i), axis=1),
-    case("take_along_axis", [normal("n", 6), whole(6, 1, 3, low=-6)], lambda x, i: torch.take_along_dim(x, i % 6, 1), axis=1),
+    case(
+        "take_along_axis",
+        [normal("n", 6), whole(6, 1, 3, low=-6)],
+        lambda x, i: torch.take_along_dim(x, i % 6, 1),
+        axis=1,
+    ),
     case("tril", [normal("n", 4, 5)], torch.tril),
     case("tril", [normal(3, "n")], partial(torch.tril, diagonal=1), diagonal=1),
     case("triu", [normal("n", 4, 5)], partial(torch.triu, diagonal=-2), diagonal=-2),
@@ -548,3 +646,269 @@ def test_symbolic_batch(case: Case) -> None:
     program = Program(build(case.name, small, case.attrs, shapes), BARE)
     for arrays in (small, large):
         agree(program.run(arrays), case.torch(*map(to_torch, arrays)), case.rounds)
+
+
+# -- random distributions, against jax.random ----------------------------------------------------
+
+SEED = 7
+_RANDOM: list[tuple[str, dict[str, Any], Callable[..., Any]]] = [
+    ("random_uniform", {}, lambda r, k, s, d: r.uniform(k, s, d)),
+    ("random_uniform", {"low": -2.0, "high": 3.0}, lambda r, k, s, d: r.uniform(k, s, d, -2.0, 3.0)),
+    ("random_normal", {}, lambda r, k, s, d: r.normal(k, s, d)),
+    ("random_exponential", {}, lambda r, k, s, d: r.exponential(k, s, d)),
+    ("random_gumbel", {}, lambda r, k, s, d: r.gumbel(k, s, d)),
+    ("random_truncated_normal", {"low": -1.0, "high": 2.5}, lambda r, k, s, d: r.truncated_normal(k, -1.0, 2.5, s, d)),
+]
+# Uniform in [0, 1) is equal bit for bit. XLA contracts `u * width + low` to one rounding, NumPy has two, and
+# logarithms and erf_inv may round otherwise too.
+EXACT = ("random_uniform", {})
+
+
+def _draw(name: str, shape: tuple[Any, ...], sizes: list[int] | None = None, **attrs: Any) -> list[np.ndarray]:
+    """The draws of a distribution for key `SEED`: one for a known shape, else one for each batch size."""
+    import jax
+
+    words = np.asarray(jax.random.key_data(jax.random.key(SEED)))
+    b = GraphBuilder(name)
+    key = b.key()
+    x = b.input("x", "f32", ("batch",)) if sizes else None
+    graph = b.build((b.apply(registry()[name], [key], {"shape": shape, **attrs}),))
+    program = Program(graph, BARE)
+    if x is None:
+        return [program.run([words])[0]]
+    return [program.run([words, np.zeros(n, np.float32)])[0] for n in sizes]
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize(("name", "attrs", "theirs"), _RANDOM, ids=[f"{r[0]}-{i}" for i, r in enumerate(_RANDOM)])
+def test_random_against_jax(name: str, attrs: dict[str, Any], theirs: Callable[..., Any], kind: str) -> None:
+    import jax
+
+    with jax.enable_x64(True):
+        expected = np.asarray(theirs(jax.random, jax.random.key(SEED), (5, 7), dtype(kind).numpy))
+    (actual,) = _draw(name, (5, 7), dtype=kind, **attrs)
+    if (name, attrs) == EXACT:
+        np.testing.assert_array_equal(actual.astype(np.float64), expected.astype(np.float64))
+    assert difference(actual, expected, 2) is None
+
+
+@pytest.mark.parametrize("kind", ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"])
+def test_randint_against_jax(kind: str) -> None:
+    import jax
+
+    info = np.iinfo(dtype(kind).numpy)
+    for low, high in [
+        (0, 10),
+        (3, 120),
+        (5, 5),
+        (9, 2),
+        (info.min, info.max),
+        (-5, 100),
+        (7, int(info.max) + 1),
+        (int(info.min), int(info.max) + 1),
+    ]:
+        if not -(2**63) <= low < 2**63 or not -(2**63) <= high < 2**63 or (kind[0] == "u" and low < 0):
+            continue
+        with jax.enable_x64(True):
+            expected = np.asarray(jax.random.randint(jax.random.key(SEED), (40,), low, high, dtype(kind).numpy))
+        (actual,) = _draw("random_randint", (40,), dtype=kind, low=int(low), high=int(high))
+        np.testing.assert_array_equal(actual, expected, err_msg=f"{low}, {high}")
+
+
+def test_bernoulli_and_dropout_against_jax() -> None:
+    import jax
+
+    key = jax.random.key(SEED)
+    for p in (0.0, 0.3, 0.9, 1.0):
+        (actual,) = _draw("random_bernoulli", (50,), p=p)
+        np.testing.assert_array_equal(actual, np.asarray(jax.random.bernoulli(key, p, (50,))))
+    b = GraphBuilder()
+    x, k = b.input("x", "f32", ("batch", 4)), b.key()
+    program = Program(b.build((b.dropout(x, k, rate=0.4),)), BARE)
+    for n in (3, 6):
+        data = np.random.default_rng(0).standard_normal((n, 4)).astype(np.float32)
+        kept = np.asarray(jax.random.bernoulli(key, 1 - 0.4, (n, 4)))
+        (actual,) = program.run([data, np.asarray(jax.random.key_data(key))])
+        assert difference(actual, np.where(kept, data / np.float32(0.6), np.float32(0))) is None
+
+
+def test_random_shapes_may_be_symbolic() -> None:
+    import jax
+
+    for n, actual in zip((3, 4), _draw("random_uniform", ("batch", 2), [3, 4], dtype="f32")):
+        np.testing.assert_array_equal(actual, np.asarray(jax.random.uniform(jax.random.key(SEED), (n, 2), "float32")))
+
+
+def test_keys_may_be_batched() -> None:
+    import jax
+
+    keys = jax.random.split(jax.random.key(SEED), 3)
+    b = GraphBuilder()
+    k = b.key(shape=(3,))
+    graph = b.build(
+        (b.random_normal(k, shape=(4,), dtype="f32"), b.random_randint(k, shape=(4,), dtype="i32", low=0, high=99))
+    )
+    normal_, whole_ = Program(graph, BARE).run([np.asarray(jax.random.key_data(keys))])
+    assert difference(normal_, np.asarray(jax.vmap(lambda q: jax.random.normal(q, (4,)))(keys))) is None
+    np.testing.assert_array_equal(whole_, np.asarray(jax.vmap(lambda q: jax.random.randint(q, (4,), 0, 99))(keys)))
+
+
+# -- quantisation, against torch -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "torch_kind"), [("i8", torch.qint8), ("u8", torch.quint8)])
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_quantize_against_torch(kind: str, torch_kind: Any, axis: int | None) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((4, 4)) * 20).astype(np.float32)
+    if axis is None:
+        scale, zero = np.float32(0.25), np.int32(3)
+        q = torch.quantize_per_tensor(to_torch(x), 0.25, 3, torch_kind)
+    else:
+        scale, zero = np.array([0.25, 0.5, 0.125, 1], np.float32), np.array([1, 0, 3, 5], np.int32)
+        q = torch.quantize_per_channel(to_torch(x), to_torch(scale).double(), to_torch(zero), axis % 2, torch_kind)
+    (ours,) = run("quantize", [x, np.asarray(scale), np.asarray(zero)], axis=axis, dtype=kind)
+    np.testing.assert_array_equal(ours, q.int_repr().numpy())
+    (real,) = run("dequantize", [ours, np.asarray(scale), np.asarray(zero)], axis=axis, dtype="f32")
+    assert difference(real, q.dequantize().numpy()) is None
+
+
+def test_quantize_narrow_kinds() -> None:
+    x = np.array([-1000, -3.5, -0.5, 0.5, 1.5, 2.5, 1000, np.nan], np.float32)
+    one, zero = np.float32(1), np.int32(0)
+    (four,) = run("quantize", [x, np.asarray(one), np.asarray(zero)], dtype="i4")
+    np.testing.assert_array_equal(four.astype(np.int8), [-8, -4, 0, 0, 2, 2, 7, 0])
+    (eight,) = run("quantize", [x, np.asarray(one), np.asarray(zero)], dtype="f8e4m3fn")
+    np.testing.assert_array_equal(eight.astype(np.float32), [-448, -3.5, -0.5, 0.5, 1.5, 2.5, 448, np.nan])
+    (wide,) = run("quantize", [np.array([3e9, -3e9, 7], np.float32), np.asarray(one), np.asarray(zero)], dtype="i32")
+    np.testing.assert_array_equal(wide, [2**31 - 1, -(2**31), 7])
+
+
+# -- edges ---------------------------------------------------------------------------------------
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30, 88.0, -88.0, 0.5, -0.5, 1e-30], np.float32)
+# gelu: torch's vector code gives NaN for +inf, its scalar code inf.
+FINITE = [
+    c
+    for c in ACTIVATIONS
+    if c.name not in {"gelu", "prelu", "glu", "softmax", "log_softmax", "logsumexp", "quick_gelu"}
+]
+
+
+@pytest.mark.parametrize("case", FINITE, ids=[f"{c.name}-{i}" for i, c in enumerate(FINITE)])
+def test_activations_of_special_values(case: Case) -> None:
+    x = np.tile(SPECIAL, 4)  # long enough for torch's vector code
+    agree(run(case.name, [x], **case.attrs), case.torch(to_torch(x)), 2)
+
+
+def test_masked_attention_rows_are_zero() -> None:
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    mask = np.ones((2, 3, 3), np.bool_)
+    mask[0, 1] = False
+    for m in (mask, np.where(mask, 0, -np.inf).astype(np.float32)):
+        expected = F.scaled_dot_product_attention(*map(to_torch, (q, q, q)), attn_mask=to_torch(m))
+        (y,) = run("attention", [q, q, q, m])
+        agree((y,), expected, 4)
+        assert not y[0, 1].any()
+
+
+def test_softmax_of_infinite_rows_as_torch() -> None:
+    inf = np.inf
+    x = np.array([[-inf, -inf], [inf, 0], [np.nan, 0], [-inf, 3]], np.float32)
+    agree(run("softmax", [x], axis=-1), F.softmax(to_torch(x), -1), 1)
+    agree(run("log_softmax", [x], axis=-1), F.log_softmax(to_torch(x), -1), 1)
+    agree(run("logsumexp", [x], axes=(1,)), torch.logsumexp(to_torch(x), 1), 1)
+
+
+def test_losses_with_everything_ignored() -> None:
+    x, t = np.ones((2, 3), np.float32), np.full(2, -100)
+    for name in ("cross_entropy", "nll_loss"):
+        (mean,), (total,) = (run(name, [x, t], reduction=r) for r in ("mean", "sum"))
+        assert np.isnan(mean) and total == 0
+
+
+def test_norms_of_empty_and_single_batches() -> None:
+    x = np.zeros((0, 3, 4), np.float32)
+    (y,) = run("layer_norm", [x], normalized_rank=1)
+    assert y.shape == x.shape
+    single = np.array([[1.0, 2.0]], np.float32)
+    ones = np.ones(2, np.float32)
+    y, _, variance = run("batch_norm_train", [single, ones, ones])
+    assert not y.any() and np.isnan(variance).all()
+
+
+# -- refusals ------------------------------------------------------------------------------------
+
+f = lambda *shape: np.zeros(shape, np.float32)
+i = lambda *shape: np.zeros(shape, np.int32)
+REFUSED: list[tuple[str, list[np.ndarray], dict[str, Any], str]] = [
+    ("gelu", [i(2)], {}, "gelu_dtype"),
+    ("softmax", [f(2, 3)], {"axis": 2}, "softmax_axis"),
+    ("softmax", [i(2, 3)], {"axis": 0}, "softmax_dtype"),
+    ("glu", [f(3)], {"axis": 0}, "glu_size"),
+    ("mean", [i(3)], {"axes": (0,)}, "mean_dtype"),
+    ("mean", [f(3, 3)], {"axes": (0, -2)}, "mean_axis"),
+    ("clip", [i(3)], {"low": 0.5}, "clip_bound"),
+    ("layer_norm", [f(2, 3), f(2)], {"normalized_rank": 1}, "layer_norm_weight"),
+    ("layer_norm", [f(2, 3)], {"normalized_rank": 3}, "layer_norm_rank"),
+    ("group_norm", [f(2, 3, 4)], {"num_groups": 2}, "group_norm_groups"),
+    ("batch_norm", [f(2, 3), f(2), f(2)], {}, "batch_norm_weight"),
+    ("matmul", [f(2, 3), f(2, 3)], {}, "matmul_size"),
+    ("matmul", [f(2, 3), i(3, 3)], {}, "matmul_dtype"),
+    ("matmul", [f(2, 2, 3), f(3, 3, 3)], {}, "matmul_broadcast"),
+    ("linear", [f(2, 3), f(2, 2)], {}, "linear_size"),
+    ("einsum", [f(2, 3)], {"equation": "ij,jk->ik"}, "einsum_operands"),
+    ("einsum", [f(2, 3)], {"equation": "ijk->i"}, "einsum_rank"),
+    ("einsum", [f(2, 3)], {"equation": "ij->k"}, "einsum_output"),
+    ("einsum", [f(2, 3)], {"equation": "ij->ii"}, "einsum_output"),
+    ("einsum", [f(2, 3)], {"equation": "i1->i"}, "einsum_equation"),
+    ("einsum", [f(2, 3), f(2, 3)], {"equation": "ij,jk->ik"}, "einsum_size"),
+    ("attention", [f(2, 3, 4), f(2, 5, 3), f(2, 5, 3)], {}, "attention_size"),
+    ("attention", [f(3, 3, 4), f(2, 5, 4), f(2, 5, 4)], {}, "attention_heads"),
+    ("attention", [f(2, 3, 4), f(2, 5, 4), f(2, 4, 4)], {}, "attention_keys"),
+    ("attention", [f(2, 3, 4), f(2, 5, 4), f(2, 5, 4), i(3, 5)], {}, "attention_mask"),
+    ("rotary_embedding", [f(2, 5), f(2, 2), f(2, 2)], {}, "rotary_embedding_size"),
+    ("conv", [f(1, 2, 3), f(1, 3, 2)], {"strides": [1], "low": [0], "high": [0], "dilation": [1]}, "conv_channels"),
+    ("conv", [f(1, 2, 3), f(1, 2, 2)], {"strides": [1, 1], "low": [0], "high": [0], "dilation": [1]}, "conv_attrs"),
+    ("conv", [f(1, 2, 3), f(1, 2, 2)], {"strides": [0], "low": [0], "high": [0], "dilation": [1]}, "conv_attrs"),
+    (
+        "avg_pool",
+        [f(1, 1, 4)],
+        {"kernel": [2], "strides": [1], "low": [0], "high": [0], "ceil_extra": [1]},
+        "avg_pool_extra",
+    ),
+    ("pixel_shuffle", [f(3, 2, 2)], {"factor": 2}, "pixel_shuffle_channels"),
+    ("resize", [f(1, 1, 4)], {"shape": (2, 2), "mode": "linear"}, "resize_rank"),
+    ("resize", [f(1, 1, 4)], {"shape": (2,), "mode": "nearest", "antialias": True}, "resize_antialias"),
+    ("lstm", [f(2, 1, 3), f(1, 2), f(1, 2), f(8, 3), f(6, 2)], {}, "lstm_size"),
+    ("cross_entropy", [f(2, 3), f(2)], {}, "cross_entropy_target"),
+    ("nll_loss", [f(2, 3), i(3)], {}, "nll_loss_target"),
+    ("mse_loss", [f(2), f(3)], {}, "mse_loss_shape"),
+    ("quantize", [f(2), f(2), i(2)], {"dtype": "i8"}, "quantize_scale"),
+    ("quantize", [f(2), f(), i()], {"dtype": "f32"}, "quantize_dtype"),
+    ("take", [f(2), f(2)], {"axis": 0}, "take_indices"),
+    ("take_along_axis", [f(2, 2), i(2)], {"axis": 0}, "take_along_axis_rank"),
+    ("roll", [f(2)], {"shifts": (1, 2), "axes": (0,)}, "roll_axes"),
+    ("tril", [f(2)], {}, "tril_rank"),
+    ("random_uniform", [i(2)], {"shape": ()}, "random_uniform_key"),
+    ("dropout", [f(2), i(2)], {"rate": 0.5}, "dropout_key"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "attrs", "label"), REFUSED, ids=[f"{r[3]}-{k}" for k, r in enumerate(REFUSED)]
+)
+def test_refusals_carry_their_label(name: str, arrays: list[np.ndarray], attrs: dict[str, Any], label: str) -> None:
+    with pytest.raises(TypeCheckError) as caught:
+        build(name, arrays, attrs)
+    assert caught.value.label == label
+
+
+def test_every_composite_is_covered() -> None:
+    tested = (
+        {c.name for c in CASES}
+        | {r[0] for r in _RANDOM}
+        | {"random_randint", "random_bernoulli", "dropout", "quantize", "dequantize"}
+    )
+    assert {op.name for op in registry().values() if op.is_composite and op.family == "composite"} <= tested

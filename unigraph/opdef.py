@@ -111,7 +111,8 @@ class Example:
     outputs: tuple[np.ndarray, ...] | None = None
     regions: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
-    key_impl: str = ""  # set: the first input is the uint32 data of a key of this kind
+    key_impl: str = ""  # set: input number key_index is the uint32 data of a key of this kind
+    key_index: int = 0
 
 
 def array(dtype: Any, data: Any) -> np.ndarray:

@@ -53,10 +53,10 @@ def op(properties: str = "", /, **attrs: Attr) -> Callable[[Callable[..., Any]],
 
 
 def composite_examples(name: str) -> list[Example]:
-    """Examples of one composite; they stand apart in `composite_examples*.py`."""
+    """Examples of one composite; they stand apart in `composite_examples.py`."""
     from .composite_examples import EXAMPLES
 
-    return EXAMPLES[name]() if name in EXAMPLES else []
+    return EXAMPLES[name]()
 
 
 # -- axes and shapes -----------------------------------------------------------------------------

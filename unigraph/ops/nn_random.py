@@ -1,4 +1,7 @@
-"""Random distributions, bit for bit those of jax.random, and dropout.
+"""Random distributions as in jax.random, and dropout.
+
+The bits drawn and how they are turned into numbers are those of jax.random. Results are equal bit for bit
+where the framework rounds alike: XLA may contract a product and a sum, and has its own log and erf_inv.
 
 A result has the axes of the key first (none for one key), then ``shape``.
 """
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..dims import Dim
-from ..dtypes import INT, UINT, DType, bf16, dtype, f16, f32, f64
+from ..dtypes import INT, UINT, DType, bf16, dtype, f16, f32, f64, i32
 from ..opdef import Attr, require
 from ._helpers import GraphBuilder, Value, broadcast, cast, cut, float_required, op, reshape, where
 
@@ -87,21 +90,41 @@ def random_randint(b: GraphBuilder, key: Value, *, shape: tuple[Dim, ...], dtype
     a bias of about span / 2^(2 bits). Bounds beyond the dtype are clipped; its maximum can be drawn.
     """
     _key_required("random_randint", key)
-    kind, bits = dtype.kind, dtype.bits
-    require(kind in (INT, UINT) and bits >= 8, "random_randint_dtype", f"draws integers of 8 to 64 bits, not {dtype}")
-    smallest, largest = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == INT else (0, (1 << bits) - 1)
+    kind = dtype.kind
+    require(
+        kind in (INT, UINT) and dtype.bits >= 8,
+        "random_randint_dtype",
+        f"draws integers of 8 to 64 bits, not {dtype}",
+    )
+    smallest, largest = _range(dtype)
+    if dtype.bits < 32:  # drawn as i32, which keeps the bias small
+        low, high = max(min(low, largest), smallest), max(min(high, largest + 1), smallest)
+        return b.convert(_whole(b, key, shape, i32, low, high), dtype=dtype)
+    return _whole(b, key, shape, dtype, low, high)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    """Smallest and largest number of an integer dtype."""
+    bits = dtype.bits
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype.kind == INT else (0, (1 << bits) - 1)
+
+
+def _whole(b: GraphBuilder, key: Value, shape: tuple[Dim, ...], kind: DType, low: int, high: int) -> Value:
+    """Whole numbers in [low, high) of an integer dtype of 32 or 64 bits."""
+    bits, (smallest, largest) = kind.bits, _range(kind)
     first, last = (min(max(v, smallest), largest) for v in (low, high))
     span = 1 if last <= first else last - first + (high > largest)
     size = 1 << bits
-    keys = _split(b, key, 2)
-    upper, lower = (_bits(b, k, bits, shape) for k in keys)
+    upper, lower = (_bits(b, k, bits, shape) for k in _split(b, key, 2))
     if span == size:  # every number of the dtype: nothing to reduce, and 2^bits mod span is 0
         offset = lower
     else:
-        multiplier = pow((1 << (bits // 2)) % span, 2, size) % span
+        # 2^bits mod span, by way of its root as jax does it: the square wraps around.
+        root = (1 << (bits // 2)) % span
+        multiplier = (root * root) % size % span
         offset = b.add(b.mul(b.rem(upper, span), multiplier), b.rem(lower, span))
         offset = b.rem(offset, span)
-    return b.add(cast(b, offset, dtype), first)
+    return b.add(cast(b, offset, kind), first)
 
 
 def _split(b: GraphBuilder, key: Value, number: int) -> list[Value]:
