@@ -95,7 +95,11 @@ class ArchiveWriter:
 
     def _write(self, view: memoryview) -> None:
         # Long runs of zeros become holes: a sparse array stays sparse on disk.
-        if view.nbytes >= PAGE and not any(view[: PAGE // 64]) and view.tobytes() == bytes(view.nbytes):
+        if (
+            view.nbytes >= PAGE
+            and not any(view[: PAGE // 64])
+            and not np.bitwise_or.reduce(np.frombuffer(view, np.uint8))
+        ):
             self._file.seek(view.nbytes, os.SEEK_CUR)
         else:
             self._file.write(view)
