@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +20,22 @@ def torch_dtype(name: str) -> torch.dtype | None:
 def is_traced(x: torch.Tensor) -> bool:
     """True for a tensor without values: asking for one would stop a trace."""
     return isinstance(x, FakeTensor) or x.is_meta or torch.compiler.is_compiling()
+
+
+@contextmanager
+def real_tensors() -> Iterator[None]:
+    """Inside, tensors hold values again, and nothing is recorded, whatever modes are active."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        yield
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Inside, no mode sees calls of torch functions; tensors stay as they are."""
+    with torch._C.DisableTorchFunction():
+        yield
 
 
 def higher_order(name: str) -> Any:
