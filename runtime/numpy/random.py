@@ -12,8 +12,7 @@ import numpy as np
 
 from unigraph.dtypes import DType, dtype
 from unigraph.evaluate import Row
-from unigraph.opdef import OpDef
-from unigraph.ops import elementwise as e
+from unigraph.opdef import OpDef, registry
 from unigraph.ops import random as r
 
 from .special import ROWS as SPECIAL
@@ -76,9 +75,9 @@ def _philox(key: list[int], counter: int, shape: Ints, double: bool) -> tuple[Ar
     count = math.prod(shape)
     blocks = -(-count * (2 if double else 1) // 4)
     low = np.arange(blocks, dtype=np.uint64) + np.uint64(counter)
-    # The counter of a block has 128 bits; only the low 64 are kept in the state.
-    carry = (low < np.uint64(counter)).astype(np.uint64)
-    words = np.stack(philox4x32(key, (low & LOW, low >> SHIFT, carry, np.zeros_like(low))), axis=-1).reshape(-1)
+    # The counter of a block has 128 bits: the high half starts from the key and takes the carry.
+    high = np.uint64(key[0] | key[1] << 32) + (low < np.uint64(counter)).astype(np.uint64)
+    words = np.stack(philox4x32(key, (low & LOW, low >> SHIFT, high & LOW, high >> SHIFT)), axis=-1).reshape(-1)
     if double:
         pairs = words.reshape(-1, 2)
         words = pairs[:, 0] | pairs[:, 1] << SHIFT
@@ -98,7 +97,7 @@ def _three_fry(key: list[int], counter: int, shape: Ints, double: bool) -> tuple
         half = (*shape_[:axis], -(-shape_[axis] // 2), *shape_[axis + 1 :])
     blocks = math.prod(half)
     place = np.arange(blocks, dtype=np.uint64) + np.uint64(counter)
-    k0, k1 = np.uint32(key[0]), np.uint32(key[1])
+    k0, k1 = np.array(key, np.uint32).reshape(2, 1)
     x0, x1 = threefry2x32(k0, k1, (place & LOW).astype(np.uint32), (place >> SHIFT).astype(np.uint32))
     if double:
         return (x0.astype(np.uint64) | x1.astype(np.uint64) << SHIFT).reshape(shape), blocks
@@ -207,7 +206,7 @@ def _normal(key: Array, kind: DType, impl: str) -> Array:
     """sqrt(2) erf_inv of a uniform number in (-1, 1)."""
     low = np.nextafter(np.asarray(-1, kind.numpy), np.asarray(0, kind.numpy))
     u = _uniform(key, kind, impl) * (np.asarray(1, kind.numpy) - low) + low
-    return np.asarray(math.sqrt(2), kind.numpy) * SPECIAL[e.erf_inv](np.maximum(low, u))
+    return np.asarray(math.sqrt(2), kind.numpy) * SPECIAL[registry()["erf_inv"]](np.maximum(low, u))
 
 
 def random_gamma(key: Array, alpha: Array, log_space: bool, impl: str) -> Array:

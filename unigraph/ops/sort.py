@@ -84,7 +84,8 @@ top_k = _op(
     "x",
     _top_k,
     "The k largest elements along an axis, falling, and their positions (i32). NaN counts as largest; of equal "
-    "elements the one at the lower position comes first.",
+    "elements the one at the lower position comes first. The order among +0.0 and -0.0, and where a NaN whose sign "
+    "bit is set goes, are not told.",
     {"k": Attr("dim", doc="how many"), "axis": Attr("int", -1, "the axis; negative counts from the end")},
     "sort",
 )
