@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,18 +32,19 @@ def unclosed(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:
     return getattr(jaxpr, "jaxpr", jaxpr), consts
 
 
+_x64_home = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
+_x64_scope: Any = _x64_home.enable_x64
+
+
 @contextmanager
 def enable_x64() -> Iterator[None]:
     """A scope in which 64-bit types are kept."""
-    scope = getattr(jax, "enable_x64", None)
-    if scope is None:
-        from jax.experimental import enable_x64 as scope
-    with scope(True):
+    with _x64_scope(True):
         yield
 
 
 def x64_enabled() -> bool:
-    return bool(jax.config.jax_enable_x64)
+    return bool(jax_dtypes.canonicalize_dtype(np.float64) == np.float64)
 
 
 # -- types ---------------------------------------------------------------------------------------

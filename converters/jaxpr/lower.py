@@ -95,7 +95,7 @@ class JaxprBuilder(GraphBuilder):
         out = self.emit(op, operands, attrs, regions)
         return out if isinstance(out, tuple) else (out,)
 
-    def array(self, x: Any) -> Value:
+    def closed_over(self, x: Any) -> Value:
         """A closed-over array: one weight for each array, a constant for scalars and small tables."""
         found = self._arrays.get(id(x))
         if found is None:
@@ -147,7 +147,7 @@ class JaxprBuilder(GraphBuilder):
     def _walk(self, jaxpr: Any, inputs: Sequence[Value], extra: Sequence[Any] = ()) -> tuple[Value, ...]:
         plain, consts = compat.unclosed(jaxpr)
         env: dict[Any, Value] = dict(zip(plain.invars, inputs, strict=True))
-        env.update((v, self.array(c)) for v, c in zip(plain.constvars, consts or extra, strict=True))
+        env.update((v, self.closed_over(c)) for v, c in zip(plain.constvars, consts or extra, strict=True))
         before = self.scope, self.source
         for eqn in _live(plain):
             values = [self._read(env, v) for v in eqn.invars]
@@ -159,7 +159,7 @@ class JaxprBuilder(GraphBuilder):
         if not isinstance(var, compat.Literal):
             return env[var]
         if np.ndim(var.val):
-            return self.array(var.val)
+            return self.closed_over(var.val)
         return self.constant(np.asarray(var.val), self.type_of(var).dtype)
 
     def _equation(self, eqn: Any, values: Sequence[Value], prefix: str) -> Sequence[Value]:

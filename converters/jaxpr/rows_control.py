@@ -48,14 +48,14 @@ def _custom_jvp(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
 def _remat(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
     jaxpr = eqn.params["jaxpr"]
     arrays = b.nested_arrays(jaxpr)
-    operands = (*map(b.array, arrays), *values)
+    operands = (*map(b.closed_over, arrays), *values)
     return b.run(ops.remat, operands, [b.subgraph(jaxpr, arrays)])
 
 
 def _cond(b: JaxprBuilder, eqn: Any, which: Value, *values: Value) -> tuple[Value, ...]:
     branches = eqn.params["branches"]
     arrays = b.nested_arrays(*branches)
-    operands = (which, *map(b.array, arrays), *values)
+    operands = (which, *map(b.closed_over, arrays), *values)
     return b.run(ops.cond, operands, [b.subgraph(j, arrays) for j in branches])
 
 
@@ -63,8 +63,8 @@ def _while(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
     p = eqn.params
     m, n = p["cond_nconsts"], p["body_nconsts"]
     in_cond, in_body = b.nested_arrays(p["cond_jaxpr"]), b.nested_arrays(p["body_jaxpr"])
-    cond_consts = [*map(b.array, in_cond), *values[:m]]
-    body_consts = [*map(b.array, in_body), *values[m : m + n]]
+    cond_consts = [*map(b.closed_over, in_cond), *values[:m]]
+    body_consts = [*map(b.closed_over, in_body), *values[m : m + n]]
     return b.run(
         ops.while_,
         (*cond_consts, *body_consts, *values[m + n :]),
@@ -79,7 +79,7 @@ def _scan(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
     arrays = b.nested_arrays(p["jaxpr"])
     return b.run(
         ops.scan,
-        (*map(b.array, arrays), *values),
+        (*map(b.closed_over, arrays), *values),
         [b.subgraph(p["jaxpr"], arrays)],
         length=compat.dim(p["length"]),
         num_consts=len(arrays) + p["num_consts"],

@@ -49,7 +49,7 @@ def _node(treedef: Any, paths: Sequence[Any], depth: int) -> Tree:
         return Tree(DICT, tuple(children), tuple(keys))
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return trees._classed(NAMEDTUPLE, cls, tuple(cls._fields), tuple(children))
-    if dataclasses.is_dataclass(cls):
+    if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         fields = tuple(f.name for f in dataclasses.fields(cls))
         if len(fields) == len(children):
             return trees._classed(DATACLASS, cls, fields, tuple(children))
