@@ -58,64 +58,68 @@ def to_onnx_dtype(dtype: DType, opset: int) -> int:
     return number
 
 
-def _names(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """The set of words in a text."""
     return frozenset(text.split())
 
 
-_INTS = _names("i8 i16 i32 i64 u8 u16 u32 u64")
-_FLOATS = _names("f16 f32 f64")
-_SHORT = _names("f16 f32")
-_WIDE = _names("i32 i64 f16 f32 f64")
+_INTS = words("i8 i16 i32 i64 u8 u16 u32 u64")
+# f16 arithmetic goes through f32 with casts that are visible: the runtime's own leave out the rounding between
+# two operators. Whole-layer operators take f16 as it is.
+_FLOATS = words("f32 f64")
+_SHORT = words("f32")
+_HALF = words("f16")
+_WIDE = words("i32 i64 f32 f64")
 _ARITHMETIC = _INTS | _FLOATS
-_MOVED = _ARITHMETIC | _names("bool")
-_STORED = _MOVED | _names("bf16")
-_EXTREME = _WIDE | _names("i8 u8 u32 u64")
-_F8 = _names("f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz")
+_MOVED = _ARITHMETIC | _HALF | words("bool")
+_STORED = _MOVED | words("bf16")
+_EXTREME = _WIDE | words("i8 u8 u32 u64")
+F8 = words("f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz")
 
 # What the CPU provider of ONNX Runtime has (1.22 and newer; found by loading one-node models).
 # An operator that is not listed takes what its row gives it.
 KERNELS: dict[str, frozenset[str]] = {
-    **dict.fromkeys("Add Sub Mul Div Mod Less LessOrEqual Greater GreaterOrEqual Sum".split(), _ARITHMETIC),
-    "Equal": _MOVED,
+    **dict.fromkeys(words("Add Sub Mul Div Mod Less LessOrEqual Greater GreaterOrEqual Sum"), _ARITHMETIC),
+    "Equal": _ARITHMETIC | words("bool"),
     "Pow": _WIDE,
-    "Neg": _FLOATS | _names("i8 i16 i32 i64"),
+    "Neg": _FLOATS | words("i8 i16 i32 i64"),
     **dict.fromkeys(["Abs", "Sign"], _ARITHMETIC),
     **dict.fromkeys(["Max", "Min", "Clip"], _EXTREME),
-    "Where": _names("i8 i32 i64 u8 u32 f16 f32 f64"),
-    **dict.fromkeys("Ceil Floor Round Exp Log Sqrt Reciprocal Sin Cos Tanh Sigmoid".split(), _FLOATS),
+    "Where": words("i8 i32 i64 u8 u32 f16 f32 f64"),
+    **dict.fromkeys(words("Ceil Floor Round Exp Log Sqrt Reciprocal Sin Cos Tanh Sigmoid"), _FLOATS),
     **dict.fromkeys(["IsNaN"], _FLOATS),
-    **dict.fromkeys(["IsInf"], _names("f32 f64")),
-    **dict.fromkeys("Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf".split(), _SHORT),
-    **dict.fromkeys("HardSwish Mish Softplus Softsign Gelu Selu Elu LeakyRelu HardSigmoid".split(), _SHORT),
-    "Relu": _names("i8 i32 f16 f32 f64"),
-    "Celu": _names("f32"),
+    **dict.fromkeys(["IsInf"], words("f32 f64")),
+    **dict.fromkeys(words("Tan Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf"), _SHORT),
+    **dict.fromkeys(words("HardSwish Mish Softplus Softsign Gelu Selu Elu LeakyRelu HardSigmoid"), _SHORT | _HALF),
+    "Relu": words("i8 i32 f16 f32 f64"),
+    "Celu": words("f32"),
     "PRelu": _FLOATS,
-    **dict.fromkeys(["And", "Or", "Xor", "Not"], _names("bool")),
-    **dict.fromkeys("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot".split(), _INTS),
-    "BitShift": _names("u8 u16 u32 u64"),
+    **dict.fromkeys(["And", "Or", "Xor", "Not"], words("bool")),
+    **dict.fromkeys(words("BitwiseAnd BitwiseOr BitwiseXor BitwiseNot"), _INTS),
+    "BitShift": words("u8 u16 u32 u64"),
     "Identity": _STORED,
     "Transpose": _STORED,
     "Reshape": _STORED,
-    **dict.fromkeys("Squeeze Unsqueeze Slice Concat Gather GatherND GatherElements".split(), _STORED),
-    **dict.fromkeys("ScatterND ScatterElements".split(), _STORED),
+    **dict.fromkeys(words("Squeeze Unsqueeze Slice Concat Gather GatherND GatherElements"), _STORED),
+    **dict.fromkeys(words("ScatterND ScatterElements"), _STORED),
     **dict.fromkeys(["Expand", "Tile"], _MOVED),
-    "Pad": _names("bool i8 i32 i64 u8 u32 u64 f16 f32 f64"),
-    "Trilu": _names("bool i32 i64 f16 f32 f64"),
-    "Range": _names("i16 i32 i64 f32 f64"),
+    "Pad": words("bool i8 i32 i64 u8 u32 u64 f16 f32 f64"),
+    "Trilu": words("bool i32 i64 f16 f32 f64"),
+    "Range": words("i16 i32 i64 f32 f64"),
     **dict.fromkeys(["ReduceSum", "ReduceProd", "ReduceMean", "CumSum"], _WIDE),
-    **dict.fromkeys(["ReduceMax", "ReduceMin", "ArgMax", "ArgMin"], _names("i8 u8") | _WIDE),
-    "TopK": _names("i8 i16 u8") | _WIDE,
-    "MatMul": _WIDE,  # the kernels registered for u32 and u64 fail on empty operands
-    "Gemm": _FLOATS,
+    **dict.fromkeys(["ReduceMax", "ReduceMin", "ArgMax", "ArgMin"], words("i8 u8") | _WIDE),
+    "TopK": words("i8 i16 u8") | _WIDE,
+    "MatMul": _WIDE | _HALF,  # the kernels registered for u32 and u64 fail on empty operands
+    "Gemm": _FLOATS | _HALF,
     "Einsum": _WIDE,
-    **dict.fromkeys(["Conv", "ConvTranspose", "AveragePool", "InstanceNormalization"], _SHORT),
-    "MaxPool": _names("i8 u8") | _FLOATS,
-    **dict.fromkeys(["LSTM", "GRU", "RNN"], _names("f32")),
-    **dict.fromkeys(["Softmax", "LogSoftmax", "BatchNormalization", "GroupNormalization"], _FLOATS),
-    **dict.fromkeys(["LayerNormalization", "RMSNormalization", "Attention"], _FLOATS),
-    "RotaryEmbedding": _SHORT,
-    "Resize": _names("i8 i32 u8 f16 f32"),
-    "DFT": _names("f32 f64"),
+    **dict.fromkeys(["Conv", "ConvTranspose", "AveragePool", "InstanceNormalization"], _SHORT | _HALF),
+    "MaxPool": words("i8 u8") | _FLOATS | _HALF,
+    **dict.fromkeys(["LSTM", "GRU", "RNN"], words("f32")),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "BatchNormalization", "GroupNormalization"], _FLOATS | _HALF),
+    **dict.fromkeys(["LayerNormalization", "RMSNormalization", "Attention"], _FLOATS | _HALF),
+    "RotaryEmbedding": _SHORT | _HALF,
+    "Resize": words("i8 i32 u8 f16 f32"),
+    "DFT": words("f32 f64"),
 }
 
 # Where a dtype without a kernel is computed instead: types that hold each of its values exactly. A cast
@@ -133,12 +137,12 @@ CARRIERS: dict[str, tuple[str, ...]] = {
     "bf16": ("f32",),
     "f16": ("f32",),
     "f32": ("f64",),
-    **dict.fromkeys(_F8, ("f32",)),
+    **dict.fromkeys(F8, ("f32",)),
 }
 
 # u64 in i64 keeps the bits, not the order: only for operators that do not look at the value.
 BITWISE_CARRIER = {"u64": "i64"}
-BLIND = frozenset("Where ReduceSum ReduceProd CumSum Add Sub Mul MatMul".split())
+BLIND = words("Where ReduceSum ReduceProd CumSum Add Sub Mul MatMul")
 
 # Operators newer than the oldest opset that can be asked for.
 SINCE: dict[str, int] = {

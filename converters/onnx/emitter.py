@@ -6,6 +6,7 @@ computes in a carrier dtype where ONNX Runtime lacks a kernel, and never adds th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from unigraph import dtypes
 from unigraph.dtypes import DType, bool_, f64, i64
 from unigraph.errors import Unsupported
 
-from .dtypes import FROM_ONNX, SINCE, carrier, to_onnx_dtype
+from .dtypes import FROM_ONNX, SINCE, carrier, to_onnx_dtype, words
 
 Shape = tuple[Any, ...]  # ints and Sizes
 
@@ -185,19 +186,19 @@ class Frame:
 
 
 # Operators whose operands broadcast: a compact operand may stand in for its expansion.
-_BROADCAST = frozenset(
+_BROADCAST = words(
     "Add Sub Mul Div Mod Pow Max Min And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitShift Equal Less "
-    "LessOrEqual Greater GreaterOrEqual Where".split()
+    "LessOrEqual Greater GreaterOrEqual Where"
 )
-_SAME = frozenset(
+_SAME = words(
     "Neg Abs Sign Ceil Floor Round Exp Log Sqrt Reciprocal Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh "
     "Atanh Sigmoid Erf IsNaN IsInf Not BitwiseNot Cast Clip Identity Softmax LogSoftmax Relu HardSwish Mish Softplus "
     "Softsign Gelu Selu Elu LeakyRelu Celu HardSigmoid CumSum Trilu ScatterND ScatterElements PRelu BitCast "
     "QuantizeLinear DequantizeLinear LayerNormalization RMSNormalization BatchNormalization InstanceNormalization "
-    "GroupNormalization".split()
+    "GroupNormalization"
 )
-_TO_BOOL = frozenset("Equal Less LessOrEqual Greater GreaterOrEqual IsNaN IsInf".split())
-_TO_I64 = frozenset("Shape Size ArgMax ArgMin NonZero".split())
+_TO_BOOL = words("Equal Less LessOrEqual Greater GreaterOrEqual IsNaN IsInf")
+_TO_I64 = words("Shape Size ArgMax ArgMin NonZero")
 
 
 class Emitter:
@@ -237,7 +238,7 @@ class Emitter:
     def weight(self, name: str, array: Any, dtype: DType) -> Array:
         """An initializer under its own name."""
         array = np.asarray(array)
-        name = self.fresh(name)
+        self._names.add(name)
         self.initializers[name] = self.tensor(array, name, dtype)
         return Array(self, name, dtype, array.shape, array if array.size == 1 else None)
 
@@ -253,7 +254,12 @@ class Emitter:
         if x.name:
             return x.name
         assert x.value is not None
-        key = (x.dtype.name, x.value.shape, x.value.tobytes())
+        data = np.ascontiguousarray(x.value)
+        key = (
+            x.dtype.name,
+            x.value.shape,
+            data.tobytes() if data.nbytes <= 64 else hashlib.sha256(data.view(np.uint8)).digest(),
+        )
         if key not in self._constants:
             name = self.fresh(f"const_{len(self._constants)}")
             self._constants[key] = name
@@ -404,7 +410,9 @@ class Emitter:
                     result[axis] = n
         return tuple(result)
 
-    def _node(self, op_type: str, operands: Sequence[Array | None], outputs: int, attrs: dict[str, Any]) -> tuple[str, ...]:
+    def _node(
+        self, op_type: str, operands: Sequence[Array | None], outputs: int, attrs: dict[str, Any]
+    ) -> tuple[str, ...]:
         names = ["" if x is None else self._name_of(x) for x in operands]
         while names and not names[-1]:
             names.pop()
@@ -461,6 +469,11 @@ class Emitter:
         shape = tuple(shape)
         if x.shape_ == shape:
             return x
+        if 0 in shape:  # ONNX Runtime expands 1 to 0 as if it were 1: cut to nothing instead
+            x = self.unsqueeze(x, list(range(len(shape) - x.rank)))
+            empty = [a for a, n in enumerate(shape) if type(n) is int and n == 0]
+            x = self.slice(x, [0] * len(empty), [0] * len(empty), empty)
+            return self.Expand(x, self.vector(shape), shape=shape)
         result = self.Expand(x, self.vector(shape), shape=shape)
         result.compact = x
         return result
@@ -500,7 +513,12 @@ class Emitter:
         return self.Concat(*xs, axis=axis, shape=shape)
 
     def slice(
-        self, x: Array, starts: Sequence[Any], ends: Sequence[Any], axes: Sequence[int], steps: Sequence[int] | None = None
+        self,
+        x: Array,
+        starts: Sequence[Any],
+        ends: Sequence[Any],
+        axes: Sequence[int],
+        steps: Sequence[int] | None = None,
     ) -> Array:
         """Slice with bounds inside x (ints or Sizes)."""
         steps = steps or [1] * len(axes)
@@ -590,7 +608,10 @@ class Emitter:
         go = self.const(np.asarray(True)) if condition is None else condition(*carry)
         i = Array(self, self.fresh("i"), i64, ())
         running = Array(self, self.fresh("running"), bool_, ())
-        inside = [self.placeholder(f"carry_{k}", c.dtype, [n if type(n) is int else None for n in c.shape]) for k, c in enumerate(carry)]
+        inside = [
+            self.placeholder(f"carry_{k}", c.dtype, [n if type(n) is int else None for n in c.shape])
+            for k, c in enumerate(carry)
+        ]
 
         def body(i: Array, running: Array, *state: Array) -> list[Array]:
             results = list(step(i, *state))

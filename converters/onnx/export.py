@@ -22,7 +22,7 @@ from unigraph.graph import CONSTANT, STATE, Graph, Operation
 from unigraph.opdef import registry
 from unigraph.types import TensorType
 
-from .dtypes import DEFAULT, NEWEST, OLDEST, to_onnx_dtype
+from .dtypes import DEFAULT, F8, NEWEST, OLDEST, to_onnx_dtype
 from .emitter import Array, Emitter, NeedsOpset, Size
 from .export_gaps import GAPS
 from .export_table import ROWS
@@ -31,7 +31,7 @@ EXTERNAL_ABOVE = 1_500_000_000  # bytes of weights; a protobuf message ends at 2
 CHECKED_BELOW = 256_000_000  # bytes of weights up to which the checker runs at once
 
 # NumPy and ONNX Runtime's Python interface share no form of these; at the interface they travel in a wider type.
-_NOT_IN_NUMPY = {"bf16": "f32", "i4": "i8", "u4": "u8", "f8e4m3fn": "f32", "f8e4m3fnuz": "f32", "f8e5m2": "f32", "f8e5m2fnuz": "f32"}  # fmt: skip
+_NOT_IN_NUMPY = {"bf16": "f32", "i4": "i8", "u4": "u8"} | dict.fromkeys(F8, "f32")
 
 
 def physical(type_: TensorType) -> TensorType:
@@ -65,7 +65,9 @@ class OnnxTable(Table):
     def shape(self, x: Array) -> tuple[Any, ...]:
         return x.shape
 
-    def composite(self, operation: Operation, program: Program, args: list[Any], symbols: Mapping[str, Any]) -> Iterable[Any]:
+    def composite(
+        self, operation: Operation, program: Program, args: list[Any], symbols: Mapping[str, Any]
+    ) -> Iterable[Any]:
         before, self.o.scope = self.o.scope, operation.scope or self.o.scope
         try:
             return program.run(args, symbols=symbols)
@@ -159,7 +161,9 @@ def save_onnx(graph: Graph, path: Any, opset: int | None = None, external: bool 
     beside = os.path.join(os.path.dirname(path), data)
     if os.path.exists(beside):  # onnx appends to a data file that it finds
         os.remove(beside)
-    onnx.save_model(model, path, save_as_external_data=True, all_tensors_to_one_file=True, location=data, size_threshold=1024)
+    onnx.save_model(
+        model, path, save_as_external_data=True, all_tensors_to_one_file=True, location=data, size_threshold=1024
+    )
 
 
 def weight_bytes(model: onnx.ModelProto) -> int:
@@ -216,7 +220,7 @@ class _Export:
         results = Program(graph, table).run([handles[v] for v in graph.inputs], data)
         if self.gaps.found:
             return table.opset_needed
-        wanted = [v.name or f"output_{i}" for i, v in enumerate(graph.outputs)]
+        wanted = output_names(graph)
         wanted += [f"{s.name}_out" for s in states]
         self.renamed: dict[str, str] = {}
         for name, handle, value in zip(wanted, results, graph.results, strict=True):
@@ -258,6 +262,15 @@ class _Export:
         return helper.make_model(
             body, opset_imports=imports, ir_version=helper.find_min_ir_version_for(imports), producer_name="unigraph"
         )
+
+
+def output_names(graph: Graph) -> list[str]:
+    """Names of the outputs: their own, or their place in the output structure (``output_0``, ``logits``)."""
+    paths = graph.signature.out.paths() if graph.signature is not None else []
+    if len(paths) != len(graph.outputs):
+        paths = [str(i) for i in range(len(graph.outputs))]
+    plain = [p if p[:1].isalpha() else f"output_{p}" if p else "output" for p in paths]
+    return [v.name or name for v, name in zip(graph.outputs, plain, strict=True)]
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:

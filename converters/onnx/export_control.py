@@ -30,7 +30,9 @@ def _cond(o: Emitter, which: Array, *operands: Array, branches: Sequence[Body]) 
     return tuple(chain(0))
 
 
-def _if(o: Emitter, test: Array, yes: Callable[[], Sequence[Array]], no: Callable[[], Sequence[Array]]) -> tuple[Array, ...]:
+def _if(
+    o: Emitter, test: Array, yes: Callable[[], Sequence[Array]], no: Callable[[], Sequence[Array]]
+) -> tuple[Array, ...]:
     kept: list[Sequence[Array]] = []
 
     def record(branch: Callable[[], Sequence[Array]]) -> Callable[[], Sequence[Array]]:
@@ -59,7 +61,9 @@ def _agreed(a: Array, b: Array) -> tuple[Any, ...] | None:
     return shape if all(type(n) is int for n in shape) else None
 
 
-def _while(o: Emitter, *operands: Array, cond: Body, body: Body, cond_consts: int, body_consts: int) -> tuple[Array, ...]:
+def _while(
+    o: Emitter, *operands: Array, cond: Body, body: Body, cond_consts: int, body_consts: int
+) -> tuple[Array, ...]:
     tests = operands[:cond_consts]
     constants = operands[cond_consts : cond_consts + body_consts]
     carry = operands[cond_consts + body_consts :]

@@ -171,7 +171,9 @@ def _reduce_precision(o: Emitter, x: Array, exponent_bits: int, mantissa_bits: i
         bits = o.BitwiseAnd(bits, number(o, (1 << whole.bits) - (1 << drop), whole))
     if exponent_bits < exponent:
         sign = o.BitwiseAnd(bits, number(o, 1 << (whole.bits - 1), whole))
-        field = o.BitShift(o.BitwiseAnd(bits, number(o, ((1 << exponent) - 1) << mantissa, whole)), mantissa, direction="RIGHT")
+        field = o.BitShift(
+            o.BitwiseAnd(bits, number(o, ((1 << exponent) - 1) << mantissa, whole)), mantissa, direction="RIGHT"
+        )
         bias, small = (1 << (exponent - 1)) - 1, (1 << (exponent_bits - 1)) - 1
         infinity = o.BitwiseOr(sign, number(o, ((1 << exponent) - 1) << mantissa, whole))
         bits = o.Where(o.Greater(field, bias + small), infinity, bits)

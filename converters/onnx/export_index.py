@@ -52,7 +52,9 @@ def _windows(
     test: bool,
 ) -> _Windows:
     known = o.operation.inputs[0].type.shape
-    whole = [a for a in range(x.rank) if a not in batching and a not in hidden and dims.equal(known[a], symbolic_sizes[a])]
+    whole = [
+        a for a in range(x.rank) if a not in batching and a not in hidden and dims.equal(known[a], symbolic_sizes[a])
+    ]
     lead = [a for a in range(x.rank) if a not in whole]
     rest = [a for a in range(x.rank) if a in whole]
     shown = [a for a in lead if a not in hidden]
@@ -231,7 +233,9 @@ def _combine(o: Emitter, matrix: Array, index: Array, values: Array, reduction: 
     result = o.ScatterElements(matrix, full, values, axis=0, **options)
     if reduction in ("min", "max") and matrix.dtype.is_float:
         # The runtime's comparison drops NaN: find out separately where one went in.
-        met = o.ScatterElements(o.cast(o.IsNaN(matrix), f32), full, o.cast(o.IsNaN(values), f32), axis=0, reduction="max")
+        met = o.ScatterElements(
+            o.cast(o.IsNaN(matrix), f32), full, o.cast(o.IsNaN(values), f32), axis=0, reduction="max"
+        )
         result = o.Where(o.Greater(met, 0), number(o, np.nan, matrix.dtype), result)
     return result
 
@@ -242,7 +246,13 @@ def _one_by_one(o: Emitter, matrix: Array, index: Array, values: Array, op_type:
 
     def step(i: Array, state: Array) -> list[Array]:
         at = o.Gather(index, i, axis=0, shape=(1,))
-        row = o.emit(op_type, (o.Gather(state, at, axis=0, shape=(1, width)), o.Gather(values, o.reshape(i, (1,)), axis=0, shape=(1, width))))
+        row = o.emit(
+            op_type,
+            (
+                o.Gather(state, at, axis=0, shape=(1, width)),
+                o.Gather(values, o.reshape(i, (1,)), axis=0, shape=(1, width)),
+            ),
+        )
         return [o.ScatterND(state, o.reshape(at, (1, 1)), row)]
 
     return o.loop(o.scalar(index.shape[0]), [matrix], step)[0]

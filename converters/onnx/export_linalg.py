@@ -89,14 +89,23 @@ def _cholesky(o: Emitter, x: Array) -> Array:
     (factor,) = o.loop(o.scalar(a.shape[1]), [o.full(0, x.dtype, a.shape)], step)
     # A pivot that is not positive leaves NaN or an infinity: then all of the matrix is NaN.
     finite = o.reduce("ReduceMax", o.cast(o.Or(o.IsNaN(factor), o.IsInf(factor)), i32), [1, 2], keepdims=True)
-    diagonal = o.Where(o.unsqueeze(o.Equal(o.unsqueeze(rows, [1]), o.unsqueeze(rows, [0])), [0]), factor, number(o, 1, x.dtype))
+    diagonal = o.Where(
+        o.unsqueeze(o.Equal(o.unsqueeze(rows, [1]), o.unsqueeze(rows, [0])), [0]), factor, number(o, 1, x.dtype)
+    )
     low = o.reduce("ReduceMin", diagonal, [1, 2], keepdims=True)
     bad = o.Or(o.Greater(finite, 0), o.LessOrEqual(low, 0))
     return split(o, o.typed(o.Where(bad, number(o, np.nan, x.dtype), factor), a.shape), x.shape[:-2])
 
 
 def _triangular_solve(
-    o: Emitter, a: Array, b: Array, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
+    o: Emitter,
+    a: Array,
+    b: Array,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
 ) -> Array:
     if _empty(b):
         return b
@@ -273,7 +282,9 @@ def _qr(o: Emitter, x: Array, full_matrices: bool) -> tuple[Array, Array]:
     k = m if full_matrices else size_min(m, n)
     batch = product(x.shape[:-2])
     if _empty(x):
-        return o.reshape(identity(o, batch, m, k, x.dtype), (*x.shape[:-2], m, k)), o.full(0, x.dtype, (*x.shape[:-2], k, n))
+        return o.reshape(identity(o, batch, m, k, x.dtype), (*x.shape[:-2], m, k)), o.full(
+            0, x.dtype, (*x.shape[:-2], k, n)
+        )
     packed, taus = reflectors(o, merged(o, x), 0, size_min(m, n))
     q = apply_reflectors(o, packed, taus, identity(o, batch, m, k, x.dtype), transpose=False)
     r = triangle(o, o.slice(packed, [0], [k], [1]), upper=True)

@@ -79,8 +79,8 @@ def _hardsigmoid(o: Emitter, x: Array, alpha: float, beta: float) -> Array:
     return o.HardSigmoid(x, alpha=alpha, beta=beta)
 
 
-def along_axis(op_type: str) -> Row:
-    @fast(*SINGLE, "f64")
+def along_axis(op_type: str, *more: str) -> Row:
+    @fast(*SINGLE, *more)
     def row(o: Emitter, x: Array, axis: int) -> Array | None:
         return o.emit(op_type, (x,), axis=axis % x.rank) if 0 not in x.shape else None
 
@@ -104,7 +104,9 @@ def wide_dtype(kind: DType) -> DType:
 
 
 @fast(*SINGLE, "f64")
-def _layer_norm(o: Emitter, x: Array, weight: Any = None, bias: Any = None, *, normalized_rank: int, epsilon: float) -> Any:
+def _layer_norm(
+    o: Emitter, x: Array, weight: Any = None, bias: Any = None, *, normalized_rank: int, epsilon: float
+) -> Any:
     kind = wide_dtype(x.dtype)
     scale = _ones(o, weight, 1, x.shape[x.rank - normalized_rank :], kind)
     if scale is None or 0 in x.shape or x.dtype is f64:
@@ -136,7 +138,15 @@ def _channelled(op_type: str) -> Row:
 
 @fast(*SINGLE, "f64")
 def _batch_norm(
-    o: Emitter, x: Array, mean: Array, variance: Array, weight: Any = None, bias: Any = None, *, axis: int, epsilon: float
+    o: Emitter,
+    x: Array,
+    mean: Array,
+    variance: Array,
+    weight: Any = None,
+    bias: Any = None,
+    *,
+    axis: int,
+    epsilon: float,
 ) -> Any:
     kind = wide_dtype(x.dtype)
     scale, shift = (_ones(o, p, v, x.shape[1:2], kind) for p, v in ((weight, 1), (bias, 0)))
@@ -205,7 +215,9 @@ def _conv_transpose(
 
 
 @fast(*SINGLE, "f64")
-def _attention(o: Emitter, q: Array, k: Array, v: Array, mask: Any = None, *, scale: float | None, is_causal: bool) -> Any:
+def _attention(
+    o: Emitter, q: Array, k: Array, v: Array, mask: Any = None, *, scale: float | None, is_causal: bool
+) -> Any:
     """Scores, mask, softmax, sum: as the decomposition, with Softmax as one operator."""
     types = [t.type.shape for t in o.operation.inputs]
     if any(type(n) is int and n == 0 for n in (*q.shape, *k.shape, *v.shape)) or type(q.shape[-1]) is not int:
@@ -254,7 +266,14 @@ def _pool_fits(x: Array, kernel: Sequence[int], low: Sequence[int], high: Sequen
     return 1 <= space <= 3 and inside and all(type(n) is not int or n > 0 for n in x.shape)
 
 
-def _pooled(x: Array, kernel: Sequence[int], strides: Sequence[int], low: Sequence[int], high: Sequence[int], dilation: Sequence[int]) -> Any:
+def _pooled(
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    dilation: Sequence[int],
+) -> Any:
     sizes = [
         (n + lo + hi - ((k - 1) * d + 1)) // s + 1
         for n, k, s, lo, hi, d in zip(x.shape[2:], kernel, strides, low, high, dilation)
@@ -275,7 +294,12 @@ def _max_pool(
     shape = _pooled(x, kernel, strides, low, high, dilation)
     if shape is None or not _pool_fits(x, kernel, low, high):
         return None
-    options = {"kernel_shape": list(kernel), "strides": list(strides), "pads": [*low, *high], "dilations": list(dilation)}
+    options = {
+        "kernel_shape": list(kernel),
+        "strides": list(strides),
+        "pads": [*low, *high],
+        "dilations": list(dilation),
+    }
     largest = o.MaxPool(x, shape=shape, **options)
     # The runtime's pool drops NaN; a pool of what is NaN puts it back.
     met = o.MaxPool(o.cast(o.IsNaN(x), x.dtype), shape=shape, **options)
@@ -339,7 +363,7 @@ ROWS: dict[OpDef, Row] = {
         "leaky_relu": scaled("LeakyRelu", "alpha", "negative_slope"),
         "elu": scaled("Elu", "alpha", "alpha"),
         "selu": pointwise("Selu", alpha=1.6732632423543772, gamma=1.0507009873554805),
-        "softmax": along_axis("Softmax"),
+        "softmax": along_axis("Softmax", "f64"),
         "log_softmax": along_axis("LogSoftmax"),
         "layer_norm": _layer_norm,
         "rms_norm": _rms_norm,

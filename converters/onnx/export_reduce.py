@@ -368,7 +368,9 @@ def _reduce_window(o: Emitter, *operands: Array, body: Any, **options: Any) -> t
     xs, inits = operands[:n], operands[n:]
     w = Window(xs[0], **options)
     if len(w.offsets()) > MAX_UNROLLED:
-        raise Unsupported(f"a window of {len(w.offsets())} elements with a body of its own", "use reduce_window_sum or its kin")
+        raise Unsupported(
+            f"a window of {len(w.offsets())} elements with a body of its own", "use reduce_window_sum or its kin"
+        )
     padded = [w.padded(o, x, i) for x, i in zip(xs, inits)]
     shape = w.shape(padded[0])
     state = [o.expand(i, shape) for i in inits]
@@ -447,7 +449,9 @@ def _select_and_gather_add(o: Emitter, tangents: Array, x: Array, select: str, *
     return total
 
 
-def _select_and_scatter(o: Emitter, source: Array, x: Array, init: Array, select: Any, scatter: Any, **options: Any) -> Array:
+def _select_and_scatter(
+    o: Emitter, source: Array, x: Array, init: Array, select: Any, scatter: Any, **options: Any
+) -> Array:
     """The chosen element by folding the select body over offsets, the scatter body where it hits."""
     w = Window(x, **options)
     if len(w.offsets()) > MAX_UNROLLED:

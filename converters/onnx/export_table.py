@@ -6,6 +6,7 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 
 from . import (
+    export_collective,
     export_contract,
     export_control,
     export_elementwise,
@@ -30,6 +31,7 @@ PARTS = (
     export_control,
     export_random,
     export_linalg,
+    export_collective,
     export_nn,
 )
 ROWS: dict[OpDef, Row] = {op: row for part in PARTS for op, row in part.ROWS.items()}

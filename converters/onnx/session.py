@@ -16,7 +16,6 @@ from unigraph.graph import Graph, Value
 
 from .export import EXTERNAL_ABOVE, _Export, weight_bytes
 
-
 native = "numpy"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
@@ -49,7 +48,9 @@ class Engine:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
         if weight_bytes(export.model) <= EXTERNAL_ABOVE:
-            self._session = onnxruntime.InferenceSession(export.model.SerializeToString(), options, providers=[provider])
+            self._session = onnxruntime.InferenceSession(
+                export.model.SerializeToString(), options, providers=[provider]
+            )
             return
         import onnx
 

@@ -369,7 +369,7 @@ def _float_to_int(x: Array, target: DType) -> Array:
 def bitcast(x: Array, dtype: DType) -> Array:
     """The same bits as another dtype; types shorter than a byte are unpacked and packed."""
     source, target = _dtype(x.dtype), dtype
-    x = np.ascontiguousarray(x)
+    x = np.ascontiguousarray(x).reshape(x.shape)  # a scalar stays a scalar
     if source.bits == target.bits:
         return x.view(target.numpy)
     if source.bits >= 8 and target.bits >= 8:
