@@ -40,7 +40,7 @@ def floats(f: Callable[..., Any]) -> Row:
     @functools.wraps(f)
     def row(*args: Tensor | None, **attrs: Any) -> Any:
         given = [a.dtype for a in args if a is not None and a.dtype not in _INDEX]
-        return f(*args, **attrs) if given[0] in FLOATS and len(set(given)) == 1 else NotImplemented
+        return f(*args, **attrs) if len(set(given)) == 1 and given[0] in FLOATS else NotImplemented
 
     return row
 
