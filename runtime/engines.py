@@ -6,7 +6,6 @@ arrays, ``native`` (the array kind it works on), and ``devices()``.
 
 from __future__ import annotations
 
-import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unigraph.dtypes import dtype
-from unigraph.errors import EngineError, InputError, MissingPackageError
+from unigraph.errors import EngineError, InputError, importing
 from unigraph.graph import KEY, Graph
 
 from . import arrays, call
@@ -46,15 +45,7 @@ def engine_module(name: str) -> Any:
     its framework is not installed."""
     if name not in ENGINES:
         raise EngineError(f"there is no engine {name!r}; choose auto, {', '.join(ENGINES)}")
-    extras = {"torch": "torch", "jax": "jax", "onnx": "onnx"}
-    if name in extras:
-        needed = {"onnx": ("onnx", "onnxruntime")}.get(name, (name,))
-        for package in needed:
-            if importlib.util.find_spec(package) is None:
-                raise MissingPackageError(
-                    f"the {name} engine needs {package}, which is not installed: pip install 'unigraph[{extras[name]}]'"
-                )
-    return importlib.import_module(ENGINES[name])
+    return importing(ENGINES[name], f"the {name} engine")
 
 
 def available() -> dict[str, Any]:

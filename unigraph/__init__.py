@@ -14,9 +14,9 @@ __version__ = "0.1.0"
 
 # Every public name, and the module it lives in.
 _PUBLIC = {
-    "from_torch": "unigraph.converters.torch_fx",
-    "to_torch": "unigraph.converters.torch_fx",
-    "lower_torch": "unigraph.converters.torch_fx",
+    "from_torch": "unigraph.converters.torch_fx.capture",
+    "to_torch": "unigraph.converters.torch_fx.export",
+    "lower_torch": "unigraph.converters.torch_fx.rowbook",
     "from_jax": "unigraph.converters.jaxpr",
     "to_jax": "unigraph.converters.jaxpr",
     "lower_jax": "unigraph.converters.jaxpr",
@@ -56,8 +56,6 @@ _PUBLIC = {
     "UnsupportedError": "unigraph.errors",
     "MissingPackageError": "unigraph.errors",
 }
-# The extra that installs each framework.
-_EXTRAS = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "onnx": "onnx", "onnxruntime": "onnx", "sympy": "symbolic"}
 _MODULES = ("passes", "errors", "ops")
 
 __all__ = [*_PUBLIC, "errors", "passes"]
@@ -68,15 +66,9 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"unigraph.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'unigraph' has no attribute {name!r}")
-    try:
-        found = getattr(importlib.import_module(_PUBLIC[name]), name)
-    except ModuleNotFoundError as error:
-        package = (error.name or "").split(".")[0]
-        if package not in _EXTRAS:
-            raise
-        from unigraph.errors import missing_package
+    from unigraph.errors import importing
 
-        raise missing_package(package, _EXTRAS[package], f"unigraph.{name}") from None
+    found = getattr(importing(_PUBLIC[name], f"unigraph.{name}"), name)
     globals()[name] = found
     return found
 
@@ -105,9 +97,9 @@ if TYPE_CHECKING:
     from unigraph.converters.onnx import from_onnx as from_onnx
     from unigraph.converters.onnx import to_onnx as to_onnx
     from unigraph.converters.source import to_source as to_source
-    from unigraph.converters.torch_fx import from_torch as from_torch
-    from unigraph.converters.torch_fx import lower_torch as lower_torch
-    from unigraph.converters.torch_fx import to_torch as to_torch
+    from unigraph.converters.torch_fx.capture import from_torch as from_torch
+    from unigraph.converters.torch_fx.rowbook import lower_torch as lower_torch
+    from unigraph.converters.torch_fx.export import to_torch as to_torch
     from unigraph.converters.transforms import checkpoint as checkpoint
     from unigraph.converters.transforms import grad as grad
     from unigraph.converters.transforms import hessian as hessian

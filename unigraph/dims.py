@@ -49,7 +49,7 @@ def _sympy() -> Any:
     try:
         import sympy
     except ImportError:
-        raise missing_package("sympy", "symbolic", "a graph with symbolic sizes") from None
+        raise missing_package("sympy", "a graph with symbolic sizes") from None
     return sympy
 
 

@@ -5,7 +5,9 @@ An error names the place (operation, scope, source line or file entry) and the n
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass, field
+from types import ModuleType
 
 
 class UnigraphError(Exception):
@@ -106,8 +108,29 @@ class UnsupportedError(UnigraphError, NotImplementedError):
         super().__init__("\n".join(lines))
 
 
-def missing_package(package: str, extra: str, purpose: str) -> MissingPackageError:
-    """The error for a framework that is not installed, with the command that installs it."""
-    return MissingPackageError(
-        f"{purpose} needs {package}, which is not installed: pip install 'unigraph[{extra}]'"
-    )
+# The extra that installs each package.
+EXTRAS = {
+    "torch": "torch",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "sympy": "symbolic",
+}
+
+
+def missing_package(package: str, purpose: str) -> MissingPackageError:
+    """The error for a package that is not installed, with the command that installs it."""
+    command = f"pip install 'unigraph[{EXTRAS[package]}]'"
+    return MissingPackageError(f"{purpose} needs {package}, which is not installed: {command}")
+
+
+def importing(module: str, purpose: str) -> ModuleType:
+    """A module, imported. Raises MissingPackageError when it needs a framework that is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise missing_package(package, purpose) from None
