@@ -114,7 +114,7 @@ class OnnxTable(Table):
     def bind(self, x: Array, type_: TensorType) -> None:
         """Remember the run-time sizes of symbols that stand bare in a type."""
         for size, dim in zip(x.shape, type_.shape):
-            if type(dim) is not int and dim.is_Symbol and len(self.o.frames) == 1:
+            if not isinstance(dim, int) and dim.is_Symbol and len(self.o.frames) == 1:
                 self.symbols.setdefault(dim.name, size)
 
     def _stand_in(self, type_: TensorType) -> Array:

@@ -18,7 +18,7 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import index as x_ops
 
-from .emitter import Array, Emitter, NeedsOpset
+from .emitter import Array, Emitter, NeedsOpset, Size
 from .export_elementwise import number
 from .export_movement import along, index64, linear_index
 from .export_reduce import extreme_value
@@ -122,8 +122,8 @@ def _gather(
     out = o.operation.outputs[0].type
     if any(type(n) is int and n == 0 for n in out.shape):
         sizes = iter([n for a, n in enumerate(slice_sizes) if a not in (*collapsed_slice_dims, *operand_batching_dims)])
-        places = iter(indices.shape[:-1])
-        return o.full(0, x.dtype, [next(sizes if a in offset_dims else places) for a in range(out.rank)])
+        spots = iter(indices.shape[:-1])
+        return o.full(0, x.dtype, [next(sizes if a in offset_dims else spots) for a in range(out.rank)])
     hidden = (*collapsed_slice_dims, *operand_batching_dims)
     symbolic = o.operation.attrs["slice_sizes"]
     w = _windows(
@@ -267,8 +267,16 @@ def _nonzero(o: Emitter, x: Array, symbol: str) -> Array:
     return o.Transpose(table, perm=[1, 0])
 
 
+def _sized(o: Emitter, sizes: Array, symbols: Sequence[str]) -> Array:
+    vector = index64(o, sizes)
+    false = o.tensor(np.zeros(1, np.bool_), "", bool_)
+    parts = [Size(o, lambda i=i: o.slice(vector, [i], [i + 1], [0])) for i in range(len(symbols))]  # type: ignore[misc]
+    return o.ConstantOfShape(vector, value=false, dtype=bool_, shape=parts)
+
+
 ROWS: dict[OpDef, Row] = {
     x_ops.gather: _gather,
     x_ops.scatter: _scatter,
     x_ops.nonzero: _nonzero,
+    x_ops.sized: _sized,
 }

@@ -295,7 +295,7 @@ def _householder_product(o: Emitter, a: Array, taus: Array) -> Array:
     if _empty(a):
         return a
     packed = merged(o, a)
-    eye = identity(o, packed.shape[0], *a.shape[-2:], a.dtype)
+    eye = identity(o, packed.shape[0], a.shape[-2], a.shape[-1], a.dtype)
     if _empty(taus):
         return split(o, eye, a.shape[:-2])
     return split(o, apply_reflectors(o, packed, merged(o, taus, keep=1), eye, transpose=False), a.shape[:-2])
