@@ -108,14 +108,12 @@ class _Export:
         finish = self.fx.output(output)
         for value in self.fakes:
             self.recorder.node_of(self.fakes[value])  # a weight that nothing reads stays in the module
-        self._drop_unused()
         with self.fx.inserting_before(finish):
             for (state, _), node in zip(self.graph.states, nodes[count:], strict=True):
                 held = self.fx.get_attr(self.paths[state])
                 self.fx.call_method("copy_", (held, self.fx.call_method("detach", (node,))))
-        module = fx.GraphModule(self.frame.root, self.fx, class_name=_identifier(self.graph.name or "GraphModule"))
-        _keep_persistence(self.frame.root, module)
-        return module
+        self._drop_unused()
+        return fx.GraphModule(self.frame.root, self.fx, class_name=_identifier(self.graph.name or "GraphModule"))
 
     # -- what goes in ----------------------------------------------------------------------------
 
@@ -151,9 +149,14 @@ class _Export:
             (names[i] if i < len(names) else f"arg{i}", child) for i, child in enumerate(self.signature.args.children)
         ]
         children += list(zip(map(str, self.signature.kwargs.keys), self.signature.kwargs.children))
-        tops = [(self._placeholder(name, child), child) for name, child in children]
         given = sum(child.leaves for _, child in children)
-        keys = [self._placeholder(v.name, Tree(LEAF)) for v in self.graph.inputs[given:]]
+        keyed = self.graph.inputs[given:]
+        # A None among the captured arguments may be left out if nothing follows that may not.
+        optional = len(children)
+        while not keyed and optional and children[optional - 1][1].kind == NONE:
+            optional -= 1
+        tops = [(self._placeholder(name, i >= optional), child) for i, (name, child) in enumerate(children)]
+        keys = [self._placeholder(v.name) for v in keyed]
         for node, child in tops:
             found += [(leaf, next(values)) for leaf in self._leaves(node, child)]
         found += zip(keys, values)
@@ -166,8 +169,8 @@ class _Export:
             fakes.append(fake)
         return fakes
 
-    def _placeholder(self, name: str, child: Tree) -> fx.Node:
-        options = {"default_value": None} if child.kind == NONE else {}
+    def _placeholder(self, name: str, optional: bool = False) -> fx.Node:
+        options = {"default_value": None} if optional else {}
         return self.frame.placeholder(self._fresh(_identifier(name)), **options)
 
     def _fresh(self, name: str) -> str:
@@ -261,7 +264,7 @@ class _Export:
     def _drop_unused(self) -> None:
         """Dead nodes go; weights that nothing reads stay, or copies of the module would lose them."""
         for node in reversed(self.fx.nodes):
-            if not node.users and node.op in ("call_function", "call_method"):
+            if not node.users and node.op in ("call_function", "call_method") and node.target != "copy_":
                 self.fx.erase_node(node)
 
 
@@ -327,7 +330,3 @@ def _part(name: str) -> str:
     plain = re.sub(r"[^\w\-/:+ ]", "_", name) or "_"
     return f"{plain}_" if plain in _TAKEN else plain
 
-
-def _keep_persistence(source: torch.nn.Module, module: torch.nn.Module) -> None:
-    """Constants stay out of the state dict."""
-    module._non_persistent_buffers_set.update(source._non_persistent_buffers_set)

@@ -51,6 +51,9 @@ class Frame:
         self.origins: dict[Any, Callable[[], fx.Node]] = {}
         self.numbers: dict[fx.Node, Any] = {}
         self.device: fx.Node | None = None
+        # The module that holds constants. It is read as a whole: a copy of a GraphModule would make
+        # buffers read one by one persistent.
+        self.constants: fx.Node | None = None
         self.last: fx.Node | None = None
         self.lifts = lifts
 
@@ -84,22 +87,22 @@ class Lifts:
     def open(self, operands: Sequence[Tensor]) -> Frame:
         """A frame whose inputs stand for ``operands``, then for what was lifted so far."""
         frame = Frame(self)
-        for x in operands:
-            self.recorder.bind(frame, frame.placeholder("x"), x)
+        for i, x in enumerate(operands):
+            self.recorder.bind(frame, frame.placeholder(f"x{i}"), x)
         if operands and frame.last is not None:
             self.recorder.device_from(frame, frame.last)
-        for thing in self.things:
-            self._enter(frame, thing)
+        for number, thing in enumerate(self.things):
+            self._enter(frame, number, thing)
         self.frames.append(frame)
         return frame
 
     def lift(self, thing: Any) -> None:
         self.things.append(thing)
         for frame in self.frames:
-            self._enter(frame, thing)
+            self._enter(frame, len(self.things) - 1, thing)
 
-    def _enter(self, frame: Frame, thing: Any) -> None:
-        node = frame.placeholder("outer")
+    def _enter(self, frame: Frame, number: int, thing: Any) -> None:
+        node = frame.placeholder(f"outer{number}")
         if isinstance(thing, Tensor):
             self.recorder.bind(frame, node, thing)
         else:
@@ -231,7 +234,7 @@ class Recorder(TorchFunctionMode):
         return frame.nodes[id(x)]
 
     def _constant(self, x: Tensor, array: Any) -> fx.Node | None:
-        """A number as a call of torch.full; an array as a buffer of the outermost module."""
+        """A number as a call of torch.full; an array as a buffer, outside of the state dict."""
         frame = self.frame
         if array.ndim == 0 and not is_weak(x.dtype):
             value = _NUMBER[array.dtype.kind if array.dtype.kind in _NUMBER else "f"](array)
@@ -241,10 +244,17 @@ class Recorder(TorchFunctionMode):
             return node
         if frame.lifts is not None:
             return None
-        number = sum(1 for name, _ in frame.root.named_buffers(recurse=False) if name.startswith("constant_"))
+        if frame.constants is None:
+            name = "constants"
+            while hasattr(frame.root, name):
+                name += "_"
+            frame.root.add_module(name, torch.nn.Module())
+            frame.constants = frame.graph.get_attr(name)
+        holder = frame.root.get_submodule(str(frame.constants.target))
+        name = f"c{sum(1 for _ in holder.buffers())}"
         with real_tensors():
-            frame.root.register_buffer(f"constant_{number}", from_numpy(array, writable=True), persistent=False)
-        return frame.graph.get_attr(f"constant_{number}")
+            holder.register_buffer(name, from_numpy(array, writable=True), persistent=False)
+        return frame.graph.call_function(builtins.getattr, (frame.constants, name))
 
     def size(self, x: torch.SymInt) -> fx.Node | int:
         """A traced size as an int or as nodes that compute it."""

@@ -47,8 +47,10 @@ def dot_general(
     rhs_batch: Ints = (),
     out_dtype: DType | None = None,
 ) -> Tensor:
-    a, b, t, as_bits = _operands(x, y, out_dtype)
     axes = (lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
+    if x.dtype is torch.bool:  # counts of pairs that are both True
+        return _einsum(x.to(torch.float32), y.to(torch.float32), *axes) > 0
+    a, b, t, as_bits = _operands(x, y, out_dtype)
     if as_bits and a.device.type != "cpu":
         return _result(_integer_product(a, b, *axes), t, as_bits)
     product = _matmul(a, b, *axes)
@@ -125,9 +127,22 @@ def convolve(
     else:
         padding = (0,) * rank
         x = F.pad(x, [p for pair in zip(reversed(low), reversed(high)) for p in pair])
+    counts = _counts(x, w, strides, padding, dilation)
+    if any(isinstance(n, int) and n == 0 for n in (*counts, *x.shape[:2])):
+        empty = x.new_zeros((x.shape[0], w.shape[0], *counts))
+        return empty if bias is None else empty + bias.reshape(-1, *(1,) * rank)
     if rank > 3:
         return _convolve_deep(x, w, bias, strides, padding, dilation, groups)
     return _CONVS[rank](x, w, bias, strides, padding, dilation, groups)
+
+
+def _counts(x: Tensor, w: Tensor, strides: Ints, padding: Ints, dilation: Ints) -> list[int]:
+    """Places of the window along each spatial axis."""
+    counts = []
+    for n, k, s, p, d in zip(x.shape[2:], w.shape[2:], strides, padding, dilation):
+        room = n + 2 * p - (k - 1) * d - 1
+        counts.append(0 if isinstance(room, int) and room < 0 else room // s + 1)
+    return counts
 
 
 def _convolve_deep(
