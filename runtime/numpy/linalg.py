@@ -58,7 +58,7 @@ def _or_nan(f: Callable[..., tuple[Array, ...]], x: Array, types: tuple[tuple[An
 def cholesky(x: Array) -> Array:
     """numpy.linalg, which reads the lower triangle only."""
     shape = x.shape[-2:]
-    return _or_nan(lambda m: (np.linalg.cholesky(m),), x, ((x.dtype, shape),))[0]
+    return np.tril(_or_nan(lambda m: (np.linalg.cholesky(m),), x, ((x.dtype, shape),))[0])
 
 
 def triangular_solve(
