@@ -457,7 +457,13 @@ def test_dropout_draws_from_a_key():
 
 def test_random_operators():
     def f(x):
-        return torch.rand(50), torch.randn_like(x), torch.randint(0, 4, (50,)), torch.randperm(6), torch.bernoulli(x.sigmoid())
+        return (
+            torch.rand(50),
+            torch.randn_like(x),
+            torch.randint(0, 4, (50,)),
+            torch.randperm(6),
+            torch.bernoulli(x.sigmoid()),
+        )
 
     graph = from_torch(f, (torch.zeros(1000),))
     u, z, i, p, c = map(np.asarray, evaluate(graph, TABLE, [np.zeros(1000, np.float32), np.array([0, 1], np.uint32)]))
@@ -493,7 +499,10 @@ def test_everything_unsupported_is_reported_at_once():
 
     with pytest.raises(UnsupportedError) as caught:
         from_torch(f, (torch.ones(2),))
-    assert {(g.op, g.count) for g in caught.value.gaps} == {("aten::special_bessel_j0", 2), ("aten::special_airy_ai", 1)}
+    assert {(g.op, g.count) for g in caught.value.gaps} == {
+        ("aten::special_bessel_j0", 2),
+        ("aten::special_airy_ai", 1),
+    }
     assert all("test_from_torch.py" in g.where for g in caught.value.gaps)
 
 
@@ -532,7 +541,10 @@ def test_minilm(monkeypatch):
     ids = torch.randint(0, 30000, (2, 9))
     axes = ("batch", "seq")
     graph = from_torch(
-        model, (), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, dynamic={"input_ids": axes, "attention_mask": axes}
+        model,
+        (),
+        {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+        dynamic={"input_ids": axes, "attention_mask": axes},
     )
     assert set(graph.symbols) == {"batch", "seq"} and graph.symbols["seq"].max == 512
     assert "encoder.layer.0.attention.self" in {op.scope for op in graph.edges}

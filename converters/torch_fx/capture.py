@@ -161,7 +161,7 @@ class _Function(torch.nn.Module):
         owner = getattr(function, "__self__", None)
         if isinstance(owner, torch.nn.Module):
             self.inner = owner
-        self.forward = function  # type: ignore[method-assign]
+        self.forward = compat.as_forward(function)  # type: ignore[method-assign]
 
 
 def _on_meta(module: torch.nn.Module) -> bool:
@@ -380,7 +380,7 @@ def _symbol_names(captured: Captured, placeholders: list[fx.Node]) -> dict[str, 
         if leaf >= len(inputs):
             continue
         size = inputs[leaf].meta["val"].shape[axis]
-        if not isinstance(size, torch.SymInt):
+        if not isinstance(size, torch.SymInt) or size.node.expr.is_Integer:
             raise InputError(
                 f"{where} was to be free ({name}), but the program fixes it at {size}"
                 + ("; give an example of size 2 or more" if size in (0, 1) else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -41,6 +42,19 @@ def uses_functorch(ep: Any) -> bool:
         for node in ep.graph.nodes
         if node.op == "call_function"
     )
+
+
+def as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a plain function whose code is called ``forward``: only such frames are put into stack traces."""
+    if isinstance(function, types.MethodType):
+        return types.MethodType(as_forward(function.__func__), function.__self__)
+    if not isinstance(function, types.FunctionType):
+        return function
+    code = function.__code__.replace(co_name="forward")
+    copy = types.FunctionType(code, function.__globals__, "forward", function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__dict__.update(function.__dict__)
+    return copy
 
 
 @contextmanager

@@ -135,6 +135,25 @@ def _sinc(b: Any, x: Value) -> Value:
     return b.select(zero, b.div(b.sin(safe), safe), full(b, 1.0, x.type))
 
 
+def _erfcx(b: Any, x: Value) -> Value:
+    """exp(x^2) erfc(x): as written where erfc does not underflow, by its continued fraction beyond."""
+    plain = b.mul(b.exp(b.square(x)), b.erfc(x))
+    far = b.select(b.gt(x, 4.0), full(b, 4.0, x.type), x)
+    tail = far
+    for k in range(60, 0, -1):
+        tail = b.add(far, b.div(full(b, k / 2, x.type), tail))
+    return b.select(b.gt(x, 4.0), plain, b.div(full(b, 1 / math.sqrt(math.pi), x.type), tail))
+
+
+def _log_ndtr(b: Any, x: Value) -> Value:
+    """log of the normal distribution function; the left tail through erfcx."""
+    z = b.mul(x, -math.sqrt(0.5))
+    near = b.select(b.lt(x, -1.0), x, full(b, 0.0, x.type))
+    right = b.log1p(b.mul(b.erfc(b.mul(near, math.sqrt(0.5))), -0.5))
+    left = b.sub(b.log(b.mul(_erfcx(b, z), 0.5)), b.square(z))
+    return b.select(b.lt(x, -1.0), right, left)
+
+
 def _angle(b: Any, x: Value) -> Value:
     if x.type.dtype.is_complex:
         return b.atan2(b.imag(x), b.real(x))
@@ -207,6 +226,11 @@ rows(
         aten.i0: composed(lambda b, x: b.mul(b.bessel_i0e(x), b.exp(b.abs(x)))),
         aten.special_i1: composed(lambda b, x: b.mul(b.bessel_i1e(x), b.exp(b.abs(x)))),
         aten.special_ndtri: composed(lambda b, x: b.mul(b.erf_inv(b.sub(b.mul(x, 2.0), 1.0)), math.sqrt(2.0))),
+        aten.special_modified_bessel_i0: composed(lambda b, x: b.mul(b.bessel_i0e(x), b.exp(b.abs(x)))),
+        aten.special_modified_bessel_i1: composed(lambda b, x: b.mul(b.bessel_i1e(x), b.exp(b.abs(x)))),
+        aten.special_spherical_bessel_j0: composed(lambda b, x: _sinc(b, b.div(x, math.pi))),
+        aten.special_log_ndtr: composed(_log_ndtr),
+        aten.special_erfcx: composed(_erfcx),
         aten.sinc: composed(_sinc),
         aten.special_sinc: composed(_sinc),
         aten.isnan: _isnan,

@@ -339,7 +339,8 @@ def _masked_select(b: Any, x: Value, mask: Value) -> Value:
 @row(aten.nonzero)
 def _nonzero(b: Any, x: Value) -> Value:
     if not x.type.rank:
-        raise Unsupported("nonzero of a scalar", "reshape it to one axis first")
+        found = b.nonzero(reshape(b, x, (1,)), symbol=_symbol(b))
+        return narrow(b, found, 1, 0, 0)
     return b.nonzero(x, symbol=_symbol(b))
 
 

@@ -163,16 +163,7 @@ def _lu(b: Any, x: Value, *, pivot: bool = True) -> tuple[Value, Value, Value]:
     if not pivot:
         raise Unsupported("LU without pivoting")
     lu, _, order = b.lu(x)
-    m, n = x.type.shape[-2:]
-    k = dims.minimum(m, n)
-    lower = narrow(b, b.tril(lu, diagonal=-1), lu.type.rank - 1, 0, k)
-    lower = b.add(lower, identity_like(b, lower))
-    upper = narrow(b, b.triu(lu, diagonal=0), lu.type.rank - 2, 0, k)
-    wide = (*order.type.shape, order.type.shape[-1])
-    last = len(wide) - 1
-    columns = broadcast_to(b, reshape(b, order, (*order.type.shape[:-1], 1, order.type.shape[-1])), wide)
-    permutation = b.eq(b.iota(dtype=i32, shape=wide, axis=last - 1), columns)
-    return cast(b, permutation, x.type.dtype), lower, upper
+    return _unpacked(b, lu, order)
 
 
 def _cholesky_solve(b: Any, y: Value, factor: Value, upper: bool = False) -> Value:
@@ -182,6 +173,59 @@ def _cholesky_solve(b: Any, y: Value, factor: Value, upper: bool = False) -> Val
     return b.triangular_solve(
         lower, y, left_side=True, lower=True, transpose_a=True, conjugate_a=lower.type.dtype.is_complex
     )
+
+
+def _lu_solve(b: Any, factor: Value, pivots: Value, y: Value, *, left: bool = True, adjoint: bool = False) -> Value:
+    if not left or adjoint:
+        raise Unsupported("lu_solve from the right or with the adjoint", "use torch.linalg.solve")
+    factor, y = _batched(b, factor, y)
+    order = b.lu_pivots_to_permutation(b.sub(pivots, 1), permutation_size=factor.type.shape[-1])
+    y = _rows_in_order(b, y, broadcast_to(b, order, (*y.type.shape[:-2], order.type.shape[-1])))
+    y = b.triangular_solve(factor, y, left_side=True, lower=True, unit_diagonal=True)
+    return b.triangular_solve(factor, y, left_side=True, lower=False)
+
+
+def _unpacked(b: Any, factor: Value, order: Value) -> tuple[Value, Value, Value]:
+    """(P, L, U) from a packed factorisation and its row order."""
+    m, n = factor.type.shape[-2:]
+    k = dims.minimum(m, n)
+    lower = narrow(b, b.tril(factor, diagonal=-1), factor.type.rank - 1, 0, k)
+    lower = b.add(lower, identity_like(b, lower))
+    upper = narrow(b, b.triu(factor, diagonal=0), factor.type.rank - 2, 0, k)
+    wide = (*order.type.shape, order.type.shape[-1])
+    last = len(wide) - 1
+    columns = broadcast_to(b, reshape(b, order, (*order.type.shape[:-1], 1, order.type.shape[-1])), wide)
+    permutation = b.eq(b.iota(dtype=i32, shape=wide, axis=last - 1), columns)
+    return cast(b, permutation, factor.type.dtype), lower, upper
+
+
+def _lu_unpack(b: Any, factor: Value, pivots: Value, data: bool = True, unpack: bool = True) -> tuple[Any, ...]:
+    order = b.lu_pivots_to_permutation(b.sub(pivots, 1), permutation_size=factor.type.shape[-2])
+    return _unpacked(b, factor, order)
+
+
+def _pinv(b: Any, x: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Value:
+    """V diag(1/s) U^H with small singular values left out."""
+    s, u, vt = b.svd(x, full_matrices=False, compute_uv=True)
+    real = s.type.dtype
+    if rtol is None and atol is None:
+        width = operand(b, dims.maximum(*x.type.shape[-2:]), real)
+        rtol = b.mul(width, {"f32": 2.0**-23, "f64": 2.0**-52}[real.name])
+    largest = keep(b, b.reduce_max(s, axes=(s.type.rank - 1,)), s, (s.type.rank - 1,))
+    limit = full(b, 0.0, largest.type)
+    for tolerance, unit in ((atol, None), (rtol, largest)):
+        if tolerance is not None:
+            part = operand(b, tolerance, real)
+            part = reshape(b, part, (*part.type.shape, 1)) if part.type.rank else part
+            part = broadcast_to(b, part, largest.type.shape)
+            limit = b.max(limit, part if unit is None else b.mul(part, unit))
+    used = b.gt(s, broadcast_to(b, limit, s.type.shape))
+    inverse = b.select(used, full(b, 0.0, s.type), b.div(full(b, 1.0, s.type), s))
+    v = adjoint(b, vt)
+    scale = broadcast_to(
+        b, reshape(b, cast(b, inverse, x.type.dtype), (*s.type.shape[:-1], 1, s.type.shape[-1])), v.type.shape
+    )
+    return b.matmul(b.mul(v, scale), adjoint(b, u))
 
 
 def _matrix_power(b: Any, x: Value, n: int) -> Value:
@@ -268,6 +312,11 @@ rows(
         aten.linalg_householder_product: lambda b, a, tau: b.householder_product(a, tau),
         aten.orgqr: lambda b, a, tau: b.householder_product(a, tau),
         aten.geqrf: lambda b, x: tuple(b.geqrf(x)),
+        aten.linalg_lu_solve: _lu_solve,
+        aten.lu_unpack: _lu_unpack,
+        aten.linalg_pinv.atol_rtol_tensor: _pinv,
+        aten.linalg_pinv.atol_rtol_float: _pinv,
+        aten.ormqr: lambda b, a, tau, c, left=True, transpose=False: b.ormqr(a, tau, c, left=left, transpose=transpose),
         aten.linalg_matrix_power: _matrix_power,
         aten.matrix_power: _matrix_power,
         aten.linalg_matrix_norm: _matrix_norm,

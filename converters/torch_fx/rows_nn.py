@@ -153,6 +153,9 @@ def _batch_norm_functional(
 rows(
     {
         aten._native_batch_norm_legit_functional: _batch_norm_functional,
+        aten.native_batch_norm: lambda b, x, w, bias, mean, var, training, momentum, eps: _without_update(
+            b, x, w, bias, mean, var, training, momentum, eps
+        ),
         aten._native_batch_norm_legit_no_training: lambda b, x, w, bias, mean, var, momentum, eps: _native_batch_norm(
             b, x, w, bias, mean, var, False, momentum, eps
         ),
@@ -165,6 +168,13 @@ rows(
         ),
     }
 )
+
+
+def _without_update(b: Any, x: Value, w: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: float) -> Any:
+    """native_batch_norm also writes its statistics, which its schema does not say."""
+    if training and mean is not None:
+        raise Unsupported("native_batch_norm in training", "use torch.nn.functional.batch_norm")
+    return _native_batch_norm(b, x, w, bias, mean, var, training, *rest)
 
 
 @row(aten.instance_norm)

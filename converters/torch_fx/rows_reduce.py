@@ -401,3 +401,16 @@ def _last(rank: int, axis: int) -> tuple[int, ...]:
 def _moved(x: Value, axis: int) -> tuple[Any, ...]:
     """The shape of x with a size 1 where the axis was, so that the moved axis broadcasts."""
     return tuple(1 if a == axis else d for a, d in enumerate(x.type.shape))
+
+
+# -- distances ---------------------------------------------------------------------------------------
+
+
+@row(aten._cdist_forward, aten.cdist)
+def _cdist(b: Any, x: Value, y: Value, p: float = 2.0, compute_mode: Any = None) -> Value:
+    """The p-norm of every difference of a row of x and a row of y."""
+    lead, (n, width), m = b.shape[:-2], x.type.shape[-2:], y.type.shape[-2]
+    shape = (*lead, n, m, width)
+    left = broadcast_to(b, reshape(b, x, (*x.type.shape[:-1], 1, width)), shape)
+    right = broadcast_to(b, reshape(b, y, (*y.type.shape[:-2], 1, m, width)), shape)
+    return vector_norm(b, b.sub(left, right), float(p), [len(shape) - 1])
