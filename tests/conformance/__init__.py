@@ -1,0 +1,1 @@
+"""The frameworks' own suites, run through capture, file and engines; see ``__main__``."""
