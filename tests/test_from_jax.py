@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -337,6 +338,43 @@ def test_closed_over_arrays_are_weights() -> None:
     step = jax.jit(lambda x: x @ w)
     graph = check(lambda x: lax.scan(lambda c, v: (step(c) + v, c @ w), x[0], x), arr(3, 4))
     assert list(graph.weights) == ["closure.0"]
+
+
+def test_container_that_only_jax_knows() -> None:
+    @jax.tree_util.register_pytree_with_keys_class
+    class Box:
+        def __init__(self, a: Any, b: Any):
+            self.a, self.b = a, b
+
+        def tree_flatten_with_keys(self) -> Any:
+            return ((jax.tree_util.GetAttrKey("b"), self.b), (jax.tree_util.GetAttrKey("a"), self.a)), None
+
+        @classmethod
+        def tree_unflatten(cls, _: Any, children: Any) -> Any:
+            return cls(children[1], children[0])
+
+    def fn(box: Any) -> Any:
+        return Box(box.a + 1, [box.b])
+
+    box = Box(arr(2), arr(3))
+    graph = from_jax(fn, box)
+    assert [v.name for v in graph.inputs] == ["box.b", "box.a"]
+    out = compile(graph, "numpy")(box)
+    agree((out["a"], out["b"][0]), (box.a + 1, box.b))
+    agree(to_jax(graph)[0]({}, box)["a"], box.a + 1)
+
+
+def test_lost_derivative_rules_are_told() -> None:
+    with pytest.warns(UserWarning, match="clipped"):
+        from_jax(lambda x: clipped(x), arr(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_jax(jax.grad(lambda x: clipped(jax.nn.relu(x)).sum()), arr(3))
+
+
+def test_odd_results() -> None:
+    check(lambda x: (x, x, 3.0, None, [jnp.zeros(2), x + 1]), arr(3))
+    check(lambda: {"a": jnp.arange(3)})
 
 
 def test_keyword_arguments() -> None:

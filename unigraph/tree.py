@@ -67,6 +67,17 @@ class Signature:
 # Classes met in this process, so that a structure comes back as the very class it was.
 _classes: dict[tuple[str, tuple[str | int, ...]], type] = {}
 
+# Classes that only one framework can take apart: a function that gives keys (or none) and children.
+_foreign: dict[type, Callable[[Any], tuple[tuple[str, ...], list[Any]]]] = {}
+
+
+def register_class(cls: type, take_apart: Callable[[Any], tuple[tuple[str, ...], list[Any]]]) -> None:
+    """Let `flatten` see a container class: as a dict of its named children, or without names a tuple.
+
+    Such a structure comes back from `unflatten` as that dict or tuple.
+    """
+    _foreign[cls] = take_apart
+
 
 def flatten(x: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Tree]:
     """The leaves of a nested structure, and the structure. Dicts keep sorted keys, as in JAX."""
@@ -83,6 +94,9 @@ def _flatten(x: Any, leaves: list[Any], is_leaf: Callable[[Any], bool] | None) -
         return Tree(LEAF)
     if x is None:
         return Tree(NONE)
+    if type(x) in _foreign:
+        names, children = _foreign[type(x)](x)
+        return Tree(DICT if names else TUPLE, walk(children), names, type(x).__name__ if names else "")
     if isinstance(x, dict):
         keys = tuple(sorted(x, key=lambda k: (isinstance(k, str), k)))
         if not all(isinstance(k, (str, int)) for k in keys):

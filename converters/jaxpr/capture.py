@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,8 @@ def from_jax(
       typed key among the weights (the random stream of a module) becomes a key input beyond the
       signature if it is used.
 
+    The rules of ``jax.custom_jvp`` and ``custom_vjp`` act on derivatives taken before the capture; one
+    of the user's own that is still whole is left out with a warning. Debug prints are left out.
     64-bit types are kept when x64 is on, as JAX traces them. Raises UnsupportedError listing every
     operation that cannot be carried, InputError for arguments that make no sense, and whatever
     tracing ``fn`` raises.
@@ -195,6 +198,12 @@ class Arguments:
         inputs = [sources[v] for _, v in pairs]
         outputs = b.inline(jaxpr, inputs)
         shared.gaps.raise_if_any()
+        if shared.own_rules:
+            warnings.warn(
+                f"a graph keeps no derivative rules of its own: {', '.join(sorted(shared.own_rules))} will be "
+                "differentiated as written; to keep a rule, capture the gradient itself: from_jax(jax.grad(fn), ...)",
+                stacklevel=3,
+            )
         b.symbols.update({s: Constraint(min=1) for v in b._inputs for s in sorted(v.type.symbols())})
         return self.finish(b, outputs, out)
 

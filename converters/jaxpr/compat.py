@@ -179,6 +179,19 @@ class Places:
         return found
 
 
+def custom_rule(eqn: Any) -> str:
+    """The function whose own derivative rule an equation carries, or "" for one of JAX itself."""
+    plain, _ = unclosed(eqn.params["call_jaxpr"])
+    info = getattr(plain, "debug_info", None)
+    home = getattr(info, "func_filename", None) or ""
+    if info is None or os.path.abspath(home).startswith(_JAX):
+        return ""
+    return f"{info.func_name} ({os.path.basename(home)})"
+
+
+_JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
+
+
 # -- structures -----------------------------------------------------------------------------------
 
 

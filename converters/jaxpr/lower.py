@@ -55,7 +55,7 @@ class Capture:
         self.places = compat.Places()
         self.type = compat.TypeReader()
         self.axes: dict[str, int] = {}
-        self.notes: list[str] = []
+        self.own_rules: set[str] = set()  # functions whose own derivative rules are not kept
         self.closures: dict[int, Any] = {}  # id -> array, so that ids stay valid
 
 

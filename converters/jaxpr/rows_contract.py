@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from unigraph.dtypes import DType
+from unigraph.dtypes import DType, dtype
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops import sort as sort_ops
@@ -122,7 +122,11 @@ def _cholesky(b: JaxprBuilder, eqn: Any, x: Value) -> Value:
 
 def _triangular_solve(b: JaxprBuilder, eqn: Any, a: Value, rhs: Value) -> Value:
     names = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
-    return b.op("triangular_solve", a, rhs, **{n: bool(eqn.params[n]) for n in names})
+    narrow = a.type.dtype if a.type.dtype.bits < 32 else None  # LAPACK starts at f32
+    if narrow:
+        a, rhs = b.cast(a, dtype("f32")), b.cast(rhs, dtype("f32"))
+    x = b.op("triangular_solve", a, rhs, **{n: bool(eqn.params[n]) for n in names})
+    return b.cast(x, narrow or x.type.dtype)
 
 
 def _plain(name: str, **read: str) -> Row:

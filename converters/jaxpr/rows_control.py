@@ -42,6 +42,12 @@ def _custom_jvp(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
     # slope at 0), and the composite keeps it.
     if len(values) == 1 and _is_relu(eqn.params["call_jaxpr"]):
         return (b.op("relu", values[0]),)
+    return _custom_vjp(b, eqn, *values)
+
+
+def _custom_vjp(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
+    if name := compat.custom_rule(eqn):
+        b.capture.own_rules.add(name)
     return b.inline(eqn.params["call_jaxpr"], values)
 
 
@@ -201,7 +207,7 @@ ROWS: Mapping[str, Row] = {
     "xla_call": _inlined("call_jaxpr"),
     "composite": _inlined("jaxpr"),
     "custom_jvp_call": _custom_jvp,
-    "custom_vjp_call": _inlined("call_jaxpr"),
+    "custom_vjp_call": _custom_vjp,
     "custom_vjp_call_jaxpr": _inlined("fun_jaxpr"),
     "custom_vmap_call": _inlined("call"),
     "remat2": _remat,

@@ -51,11 +51,24 @@ def _node(treedef: Any, paths: Sequence[Any], depth: int) -> Tree:
         return trees._classed(NAMEDTUPLE, cls, tuple(cls._fields), tuple(children))
     if isinstance(cls, type) and dataclasses.is_dataclass(cls):
         fields = tuple(f.name for f in dataclasses.fields(cls))
-        if len(fields) == len(children):
+        if fields == tuple(names):
             return trees._classed(DATACLASS, cls, fields, tuple(children))
-    if all(isinstance(n, str) for n in names):
+    # A call of the graph has to take such an object apart in the same way.
+    trees.register_class(cls, _take_apart)
+    if _named(names):
         return Tree(DICT, tuple(children), tuple(names), cls.__name__)
     return Tree(TUPLE, tuple(children))
+
+
+def _named(names: Sequence[Any]) -> bool:
+    return bool(names) and all(isinstance(n, str) for n in names)
+
+
+def _take_apart(x: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """Names (or none) and values of the children of a container that is registered with JAX."""
+    pairs, _ = jax.tree_util.tree_flatten_with_path(x, is_leaf=lambda y: y is not x)
+    names = [compat.key_name(path[0]) for path, _ in pairs]
+    return (tuple(map(str, names)) if _named(names) else ()), [child for _, child in pairs]
 
 
 def _dict_keys(aux: Any, names: list[Any]) -> list[Any]:
