@@ -361,3 +361,55 @@ def test_every_composite_is_covered() -> None:
         | {"random_randint", "random_bernoulli", "dropout", "quantize", "dequantize"}
     )
     assert {op.name for op in registry().values() if op.is_composite and op.family == "composite"} <= tested
+
+
+# -- symbolic sizes other than the batch ---------------------------------------------------------
+
+_SYMBOLIC: list[tuple[str, list[tuple[Any, ...]], dict[str, Any], Callable[[int], dict[str, Any]]]] = [
+    ("resize", [(1, 2, "n", 3)], {"shape": ("2*n", 5), "mode": "linear"}, lambda n: {"shape": (2 * n, 5)}),
+    ("resize", [(1, 2, "n")], {"shape": ("n + 3",), "mode": "nearest"}, lambda n: {"shape": (n + 3,)}),
+    (
+        "resize",
+        [(1, 2, "3*n")],
+        {"shape": ("n",), "mode": "cubic", "antialias": True},
+        lambda n: {"shape": (n,)},
+    ),
+    ("attention", [(2, "n", 4), (2, "n", 4), (2, "n", 3)], {"is_causal": True}, lambda n: {}),
+    ("attention", [(2, 3, "n"), (2, 4, "n"), (2, 4, 3)], {}, lambda n: {}),
+    ("linear", [("n", 3), (2, 3), (2,)], {}, lambda n: {}),
+    ("rms_norm", [(2, "n"), ("n",)], {"normalized_rank": 1, "epsilon": 1e-5}, lambda n: {}),
+    ("group_norm", [(2, 4, "n")], {"num_groups": 2}, lambda n: {}),
+    ("conv", [(1, 2, "n"), (3, 2, 3)], {"strides": (2,), "low": (1,), "high": (1,), "dilation": (1,)}, lambda n: {}),
+    (
+        "avg_pool",
+        [(1, 2, "n")],
+        {"kernel": (3,), "strides": (2,), "low": (1,), "high": (1,), "count_include_pad": False},
+        lambda n: {},
+    ),
+    ("adaptive_max_pool", [(1, 2, "n")], {"output_size": (3,)}, lambda n: {}),
+    ("softmax", [(2, "n")], {"axis": 1}, lambda n: {}),
+    ("mean", [("n", "n")], {"axes": (0, 1)}, lambda n: {}),
+    ("glu", [(2, "2*n")], {"axis": 1}, lambda n: {}),
+    ("roll", [("n", 2)], {"shifts": (2,), "axes": (0,)}, lambda n: {}),
+    ("lstm", [("n", 2, 3), (2, 2), (2, 2), (8, 3), (8, 2)], {}, lambda n: {}),
+    ("pixel_shuffle", [(1, 4, "n", 2)], {"factor": 2}, lambda n: {}),
+    ("einsum", [("n", 3), (3, "n")], {"equation": "ij,ji->i"}, lambda n: {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "attrs", "at"), _SYMBOLIC, ids=[f"{r[0]}-{k}" for k, r in enumerate(_SYMBOLIC)]
+)
+def test_symbolic_sizes(
+    name: str, shapes: list[tuple[Any, ...]], attrs: dict[str, Any], at: Callable[[int], dict[str, Any]]
+) -> None:
+    """One graph with symbolic sizes gives at each size what a graph of known sizes gives."""
+    program = None
+    for n in (4, 7):
+        rng = np.random.default_rng(n)
+        sizes = [tuple(dims.evaluate(dims.normal(s), {"n": n}) for s in shape) for shape in shapes]
+        arrays = [rng.standard_normal(s).astype(np.float32) for s in sizes]
+        if program is None:
+            program = Program(build(name, arrays, attrs, [tuple(map(dims.normal, s)) for s in shapes]), BARE)
+        expected = run(name, arrays, **{**attrs, **at(n)})
+        agree(program.run(arrays), expected, 4)
