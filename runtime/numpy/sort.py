@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -39,10 +39,17 @@ def top_k(x: Array, k: int, axis: int = -1) -> tuple[Array, Array]:
     return np.take_along_axis(x, order, axis), order.astype(np.int32)
 
 
+TRANSFORMS: dict[str, Callable[..., Array]] = {
+    "fft": np.fft.fftn,
+    "ifft": np.fft.ifftn,
+    "rfft": np.fft.rfftn,
+    "irfft": np.fft.irfftn,
+}
+
+
 def fft(x: Array, kind: str, lengths: tuple[int, ...]) -> Array:
     """numpy.fft, which keeps single precision; empty batches have nothing to transform."""
-    transform = {"fft": np.fft.fftn, "ifft": np.fft.ifftn, "rfft": np.fft.rfftn, "irfft": np.fft.irfftn}[kind]
-    return transform(x, s=lengths, axes=range(-len(lengths), 0))
+    return TRANSFORMS[kind](x, s=lengths, axes=range(-len(lengths), 0))
 
 
 ROWS: Mapping[OpDef, Row] = {s.sort: sort, s.top_k: top_k, s.fft: fft}
