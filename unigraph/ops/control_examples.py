@@ -55,7 +55,15 @@ def _while() -> list[Example]:
             note="constants of both regions",
         ),
         example(
-            array("i32", 0), step, zero, f, out=(zero, f), regions=_counting(), cond_consts=1, body_consts=1, note="no step"
+            array("i32", 0),
+            step,
+            zero,
+            f,
+            out=(zero, f),
+            regions=_counting(),
+            cond_consts=1,
+            body_consts=1,
+            note="no step",
         ),
         example(
             array("i32", 100),
