@@ -94,7 +94,8 @@ def _cholesky(o: Emitter, x: Array) -> Array:
     )
     low = o.reduce("ReduceMin", diagonal, [1, 2], keepdims=True)
     bad = o.Or(o.Greater(finite, 0), o.LessOrEqual(low, 0))
-    return split(o, o.typed(o.Where(bad, number(o, np.nan, x.dtype), factor), a.shape), x.shape[:-2])
+    factor = o.typed(o.Where(bad, number(o, np.nan, x.dtype), factor), a.shape)
+    return split(o, triangle(o, factor, upper=False), x.shape[:-2])
 
 
 def _triangular_solve(
