@@ -18,6 +18,7 @@ _FAMILIES = (
     "control",
 )
 
+
 def load_rows() -> None:
     """Register all built-in lowering rows (a list one can read: one module for each family of operators)."""
     for family in _FAMILIES:

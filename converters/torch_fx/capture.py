@@ -295,28 +295,20 @@ def _from_annotated(module: fx.GraphModule) -> Captured:
     ):
         raise InputError("this GraphModule carries no types: pass example arguments, from_torch(gm, (x,))")
     sources = [Source(INPUT if isinstance(n.meta["val"], torch.Tensor) else FIXED) for n in placeholders]
-    flat: list[Any] = []
-    output = nodes[-1].args[0]
-    structure = fx.node.map_arg(output, lambda n: flat.append(n) or _Mark(len(flat) - 1))  # type: ignore[func-returns-value]
+    # The structure returned, with a mark for each node, in the order in which the walk returns them.
+    flat, tree = torch.utils._pytree.tree_flatten(nodes[-1].args[0], is_leaf=lambda x: isinstance(x, fx.Node))
     captured = Captured(
         module,
         sources,
         [("output", None)] * len(flat),
         lambda leaves: (tuple(leaves), {}),
-        lambda leaves: torch.utils._pytree.tree_map(
-            lambda m: leaves[m.index] if isinstance(m, _Mark) else m, structure
-        ),
+        lambda leaves: torch.utils._pytree.tree_unflatten(leaves, tree),
         tuple(n.name for n in placeholders),
         {},
         Spec(arg_names=tuple(n.name for n in placeholders)),
         "graph",
     )
     return captured
-
-
-@dataclass(frozen=True)
-class _Mark:
-    index: int
 
 
 # -- lowering ----------------------------------------------------------------------------------------
@@ -361,6 +353,8 @@ def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
             if source.kind == STATE:
                 states[source.name] = env[node]
     returned = walker.walk(captured.module, env)
+    if not gaps.found:
+        _check_sizes(b, gaps)
     if gaps.found:
         return None, gaps, failed
     b.scope = b.source = ""
@@ -370,6 +364,19 @@ def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
     signature = Signature(args_tree, kwargs_tree, out_tree, captured.arg_names[: len(args_tree.children)])
     _constraints(b, captured)
     return b.build(tuple(leaves), signature), gaps, failed
+
+
+def _check_sizes(b: TorchBuilder, gaps: Gaps) -> None:
+    """Every size must come from an input's shape or from nonzero; one read from a tensor's values is a gap."""
+    known = set().union(*(v.type.symbols() for v in (*b._inputs, *b._data)))
+    for edge in b._edges:
+        for value in edge.outputs:
+            unknown = value.type.symbols() - known
+            if edge.op.name == "nonzero":
+                known |= unknown
+            elif unknown:
+                hint = "make it an argument of the function, or derive it from a shape"
+                gaps.add(edge.op.name, "a size computed from the values of a tensor", edge.where, hint)
 
 
 def _symbol_names(captured: Captured, placeholders: list[fx.Node]) -> dict[str, Any]:
@@ -403,12 +410,12 @@ def _constraints(b: TorchBuilder, captured: Captured) -> None:
         if not getattr(dim, "is_Symbol", False):
             continue
         new = constraint(low, high)
-        old = b.symbols.get(dim.name)
+        old = b.symbols.get(str(dim))
         if old is not None:
             tops = [m for m in (old.max, new.max) if m is not None]
             new = type(new)(max(old.min, new.min), min(tops) if tops else None)
-        b.symbols[dim.name] = new
-    used = set().union(*(v.type.symbols() for v in b._known)) if b._known else set()
+        b.symbols[str(dim)] = new
+    used: set[str] = set().union(*(v.type.symbols() for v in b._known)) if b._known else set()
     b.symbols = {k: v for k, v in b.symbols.items() if k in used}
 
 
@@ -472,7 +479,7 @@ def _inputs(
 
 def _outputs(b: TorchBuilder, captured: Captured, returned: Any, states: Mapping[str, Value]) -> Any:
     leaves: list[Any] = []
-    items = returned if isinstance(returned, (list, tuple)) else (returned,)
+    items = torch.utils._pytree.tree_leaves(returned, is_leaf=lambda x: isinstance(x, Value))
     for (kind, detail), item in zip(captured.results, items, strict=True):
         if kind == "state":
             b.update(states[detail], item)

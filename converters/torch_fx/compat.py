@@ -79,13 +79,13 @@ def _all_decompositions() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import decomposition_table
     from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia, _is_preservable_cia_op
 
-    table: dict[Any, Callable[..., Any]] = {}
-    for op in _collect_all_valid_cia_ops():
-        if _is_preservable_cia_op(op):
-            table[op] = _get_decomp_for_cia(op)
-    for op, function in decomposition_table.items():
-        if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable:
-            table[op] = function
+    table: dict[Any, Callable[..., Any]] = {
+        op: function
+        for op, function in decomposition_table.items()
+        if isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable
+    }
+    # Composite operators come apart as they do in eager mode.
+    table.update({op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops() if _is_preservable_cia_op(op)})
     return table
 
 
@@ -107,7 +107,7 @@ def fake_inputs(tensors: list[torch.Tensor], dynamic: list[set[int]]) -> tuple[l
 
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
-    result = []
+    result: list[torch.Tensor] = []
     for tensor, axes in zip(tensors, dynamic, strict=True):
         kinds = [DimDynamic.DYNAMIC if a in axes else DimDynamic.STATIC for a in range(tensor.ndim)]
         context: Any = StatelessSymbolicContext(dynamic_sizes=kinds)  # type: ignore[arg-type]

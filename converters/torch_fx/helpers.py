@@ -217,6 +217,6 @@ def iota(b: Any, shape: Sequence[Dim], axis: int, dtype: DType = i64) -> Value:
 
 def wrap_index(b: Any, index: Value, size: Dim) -> Value:
     """Negative indices count from the end."""
-    if not index.type.dtype.kind == "int":
+    if index.type.dtype.kind != "int":
         return index
     return b.select(b.lt(index, b.full_like(index, 0)), index, b.add(index, full(b, size, index.type)))

@@ -43,8 +43,7 @@ def _without_masks(b: Any, x: Value, indices: Sequence[Value | None]) -> list[Va
         mask = cast(b, index, bool_)
         found = b.nonzero(mask, symbol=_symbol(b))
         count = found.type.shape[0]
-        for axis in range(mask.type.rank):
-            result.append(reshape(b, narrow(b, found, 1, axis, axis + 1), (count,)))
+        result.extend(reshape(b, narrow(b, found, 1, a, a + 1), (count,)) for a in range(mask.type.rank))
     return result
 
 

@@ -255,7 +255,8 @@ def _as_strided(b: Any, x: Value, size: Any, stride: Any, storage_offset: Any = 
     fake = b.node.args[0].meta.get("val") if b.node is not None and b.node.args else None
     if fake is None or not fake.is_contiguous() or (storage_offset is None and fake.storage_offset() != 0):
         raise Unsupported("as_strided of a tensor that is a view", "write it with unfold, indexing or reshape")
-    expected, strides = 1, []
+    expected: Any = 1
+    strides: list[Any] = []
     for n in reversed(size):
         strides.insert(0, expected)
         expected = expected * n
@@ -357,6 +358,23 @@ def _roll(b: Any, x: Value, shifts: Any, axes: Any) -> Value:
         if shift == 0:
             continue
         x = b.concatenate(narrow(b, x, axis, size - shift, size), narrow(b, x, axis, 0, size - shift), axis=axis)
+    return x
+
+
+@row(aten.diff)
+def _diff(
+    b: Any, x: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
+) -> Value:
+    """n-th differences along an axis."""
+    axis = axis_of(dim, x.type.rank)
+    parts = [p for p in (prepend, x, append) if p is not None]
+    x = _cat(b, parts, axis) if len(parts) > 1 else x
+    for _ in range(n):
+        size = x.type.shape[axis]
+        if size == 0:
+            return x
+        later, earlier = narrow(b, x, axis, 1, size), narrow(b, x, axis, 0, size - 1)
+        x = b.ne(later, earlier) if x.type.dtype is bool_ else b.sub(later, earlier)
     return x
 
 
@@ -491,13 +509,12 @@ def _arange(b: Any, *args: Any, **kwargs: Any) -> Value:
         start = args[0]
         step = args[2] if len(args) > 2 else kwargs.get("step", 1)
     dtype, (length,) = b.dtype, b.shape
-    wide = dtype if dtype.is_integer or dtype.name in ("f32", "f64") else dtype
     if dtype.is_float and (isinstance(start, float) or isinstance(step, float)):
         # torch computes start + i * step in double (float32 results are rounded once).
         count = b.convert(b.iota(dtype=i64, shape=(length,), axis=0), dtype="f64")
         line = b.add(b.mul(count, full(b, step, count.type)), full(b, start, count.type))
         return cast(b, line, dtype)
-    count = b.iota(dtype=wide, shape=(length,), axis=0)
+    count = b.iota(dtype=dtype, shape=(length,), axis=0)
     if step != 1:
         count = b.mul(count, full(b, step, count.type))
     return count if start == 0 and not is_dim(start) else b.add(count, full(b, start, count.type))

@@ -220,7 +220,7 @@ def with_batch(n: int) -> Callable[[Callable[..., Value]], Callable[..., Value]]
     return decorate
 
 
-def _ceil_extra(size: Any, kernel: int, stride: int, pad: int, dilation: int) -> int:
+def _ceil_extra(size: Any, kernel: int, stride: int, pad: int, dilation: int = 1) -> int:
     """Further padding at the end that makes the last, partial window count."""
     if not isinstance(size, int):
         raise Unsupported("ceil_mode over an axis with a free size", "fix that axis or set ceil_mode=False")
@@ -259,7 +259,7 @@ def _avg_pool(n: int) -> Callable[..., Value]:
     ) -> Value:
         k = _spatial(kernel, n)
         s, p = _spatial(stride, n, k), _spatial(padding, n)
-        extra = tuple(_ceil_extra(z, *a, 1) if ceil_mode else 0 for z, *a in zip(x.type.shape[2:], k, s, p))
+        extra = tuple(_ceil_extra(z, *a) if ceil_mode else 0 for z, *a in zip(x.type.shape[2:], k, s, p))
         high = tuple(a + e for a, e in zip(p, extra))
         options = {"ceil_extra": extra} if any(extra) else {}
         return b.avg_pool(
@@ -284,7 +284,7 @@ def _windows(b: Any, x: Value, k: Any, s: Any, p: Any, d: Any, extra: Sequence[i
     out = b.shape[-n:]
     result = []
     for flat in range(math.prod(k)):
-        place = []
+        place: list[int] = []
         for size in reversed(k):
             flat, r = divmod(flat, size)
             place.insert(0, r)
@@ -336,6 +336,20 @@ def _plane_positions(b: Any, x: Value, n: int) -> Value:
     return b.broadcast_in_dim(plane, shape=x.type.shape, broadcast_dimensions=tuple(range(2, n + 2)))
 
 
+def _adaptive_max(n: int) -> Callable[..., tuple[Value, Value]]:
+    """Adaptive max pooling with the flat position of each maximum; sizes must divide evenly."""
+    with_indices = _max_pool_with_indices(n)
+
+    def apply(b: Any, x: Value, size: Any) -> tuple[Value, Value]:
+        old, new = x.type.shape[-n:], _spatial(size, n)
+        if any(not isinstance(o, int) or o % s for o, s in zip(old, new)):
+            raise Unsupported(f"adaptive max pooling from {old} to {new}", "use sizes that divide evenly")
+        kernel = [o // s for o, s in zip(old, new)]
+        return with_indices(b, x, kernel, kernel)
+
+    return apply
+
+
 def _adaptive(op: str, n: int) -> Callable[..., Value]:
     @with_batch(n)
     def apply(b: Any, x: Value, size: Any) -> Value:
@@ -351,6 +365,8 @@ rows(
         **{getattr(aten, f"avg_pool{n}d"): _avg_pool(n) for n in (1, 2, 3)},
         **{getattr(aten, f"max_pool{n}d_with_indices"): _max_pool_with_indices(n) for n in (2, 3)},
         **{getattr(aten, f"adaptive_avg_pool{n}d"): _adaptive("adaptive_avg_pool", n) for n in (1, 2, 3)},
+        aten.adaptive_max_pool2d: _adaptive_max(2),
+        aten.adaptive_max_pool3d: _adaptive_max(3),
         aten._adaptive_avg_pool2d: _adaptive("adaptive_avg_pool", 2),
         aten._adaptive_avg_pool3d: _adaptive("adaptive_avg_pool", 3),
     }

@@ -377,7 +377,7 @@ def _mode(b: Any, x: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value
     if not x.type.rank:
         return x, full(b, 0, x.type.with_(i64))
     axis = axis_of(dim, x.type.rank)
-    values, index = sort_with_index(b, x, axis, False)
+    values = sort_with_index(b, x, axis, False)[0]
     n = x.type.shape[axis]
     wide = (*x.type.shape, n)
     other = broadcast_to(

@@ -148,6 +148,10 @@ _UNARY = {
 }
 
 
+def _apply(op: str | None) -> Callable[..., Value]:
+    return lambda b, x: x if op is None else b.apply(_op(op), (x,), {})
+
+
 def _truncate(b: Any, x: Value) -> Value:
     return b.select(b.lt(x, b.full_like(x, 0)), b.floor(x), b.ceil(x))
 
@@ -165,7 +169,7 @@ _AS_VALUE: dict[str, Callable[..., Value]] = {
     "FloorDiv": lambda b, x, y: b.floor(b.div(x, y)),
     "TruncToInt": _truncate,
     "TruncToFloat": _truncate,
-    **{n: (lambda o: lambda b, x: x if o is None else b.apply(_op(o), (x,), {}))(o) for n, o in _UNARY.items()},
+    **{name: _apply(op) for name, op in _UNARY.items()},
 }
 
 
