@@ -23,9 +23,10 @@ from unigraph.opdef import registry
 from unigraph.types import TensorType
 
 from .dtypes import DEFAULT, F8, NEWEST, OLDEST, to_onnx_dtype
-from .emitter import Array, Emitter, NeedsOpset, Size
+from .emitter import Emitter
 from .export_gaps import GAPS
 from .export_table import ROWS
+from .handles import Array, NeedsOpset, Size
 
 EXTERNAL_ABOVE = 1_500_000_000  # bytes of weights; a protobuf message ends at 2 GiB
 CHECKED_BELOW = 256_000_000  # bytes of weights up to which the checker runs at once

@@ -13,7 +13,8 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import collective as c
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
+from .handles import Array
 
 
 def alone(row: Callable[..., Array]) -> Row:

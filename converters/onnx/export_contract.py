@@ -13,9 +13,10 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import contract as c
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
 from .export_elementwise import convert, number
 from .export_movement import pad, spread
+from .handles import Array
 
 
 def product(sizes: Sequence[Any]) -> Any:

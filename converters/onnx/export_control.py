@@ -10,7 +10,8 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import control as c
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
+from .handles import Array
 
 Body = Callable[..., tuple[Array, ...]]
 

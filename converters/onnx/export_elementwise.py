@@ -15,7 +15,8 @@ from unigraph.opdef import OpDef
 from unigraph.ops import elementwise as e
 
 from .dtypes import TO_ONNX
-from .emitter import Array, Emitter
+from .emitter import Emitter
+from .handles import Array
 
 
 def direct(op_type: str, **attrs: Any) -> Row:
@@ -307,7 +308,8 @@ def shift(left: bool, arithmetic: bool = False) -> Row:
 
     def row(o: Emitter, x: Array, y: Array) -> Array:
         kind = x.dtype
-        whole_bytes(kind, "a shift")
+        if kind.bits < 8:
+            return _short_shift(o, x, y, left, arithmetic)
         bits, whole = same_bits(o, x, unsigned(kind)), unsigned(kind)
         amount, out = same_bits(o, y, whole), None
         fixed = None if y.uniform is None else int(y.uniform)
@@ -325,6 +327,21 @@ def shift(left: bool, arithmetic: bool = False) -> Row:
         return same_bits(o, moved, kind)
 
     return row
+
+
+def _short_shift(o: Emitter, x: Array, y: Array, left: bool, arithmetic: bool) -> Array:
+    """A shift of 2- or 4-bit integers, in u32 holding their bits, sign-extended where the sign moves in."""
+    kind = x.dtype
+    bits = o.cast(o.cast(x, i32), u32)
+    full = number(o, (1 << kind.bits) - 1, u32)
+    if arithmetic:  # also for an unsigned one: its highest bit counts as the sign
+        low = o.BitwiseAnd(bits, full)
+        negative = o.GreaterOrEqual(low, number(o, 1 << (kind.bits - 1), u32))
+        bits = o.Where(negative, o.BitwiseOr(low, o.BitwiseNot(full)), low)
+    elif not left:
+        bits = o.BitwiseAnd(bits, full)
+    moved = shift(left, arithmetic)(o, same_bits(o, bits, i32), o.cast(y, i32))
+    return convert(o, moved, kind)
 
 
 shift_right_arithmetic = shift(left=False, arithmetic=True)

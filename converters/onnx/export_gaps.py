@@ -9,7 +9,6 @@ from unigraph.ops import random as r
 from unigraph.ops import sort as s
 
 _COMPLEX = "ONNX has no complex tensors in arithmetic"
-_SERIES = "ONNX has no such operator, and its series or continued fraction has no fixed length"
 _ITERATES = "ONNX has no such operator, and the algorithm iterates until it converges"
 _REFLECTORS = "ONNX has no such operator, nor one for two-sided reflections"
 
@@ -20,18 +19,10 @@ GAPS: dict[OpDef, str] = {
     e.conj: _COMPLEX,
     s.fft: _COMPLEX,
     la.eig: _COMPLEX,
-    e.igamma: _SERIES,
-    e.igammac: _SERIES,
-    e.igamma_grad_a: _SERIES,
-    e.random_gamma_grad: _SERIES,
-    e.regularized_incomplete_beta: _SERIES,
     la.eigh: _ITERATES,
     la.svd: _ITERATES,
     la.schur: _ITERATES,
-    la.hessenberg: _REFLECTORS,
     la.tridiagonal: _REFLECTORS,
-    la.tridiagonal_solve: "ONNX has no such operator, nor a banded solve with row swaps",
-    la.cholesky_update: "ONNX has no such operator, nor Givens rotations",
     r.rng_bit_generator: "XLA's stateful generators are not among ONNX's; draw from a threefry2x32 key",
     r.random_gamma: "sampling by rejection draws a number of times that ONNX cannot repeat bit for bit",
 }

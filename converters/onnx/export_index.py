@@ -18,10 +18,11 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import index as x_ops
 
-from .emitter import Array, Emitter, NeedsOpset, Size
+from .emitter import Emitter
 from .export_elementwise import number
 from .export_movement import along, index64, linear_index
 from .export_reduce import extreme_value
+from .handles import Array, NeedsOpset, Size
 
 
 @dataclass

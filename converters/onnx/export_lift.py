@@ -10,7 +10,8 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Graph
 from unigraph.ops import movement
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
+from .handles import Array
 
 _POINTWISE = frozenset(["elementwise", "select", "clamp", "identity"])
 

@@ -16,9 +16,10 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import linalg as la
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
 from .export_contract import product
 from .export_elementwise import number, sign_bit
+from .handles import Array
 
 
 def merged(o: Emitter, x: Array, keep: int = 2) -> Array:
@@ -203,35 +204,41 @@ def _lu_pivots_to_permutation(o: Emitter, pivots: Array, permutation_size: Any) 
 # -- orthogonal factors --------------------------------------------------------------------------
 
 
-def reflectors(o: Emitter, a: Array, first: int, count: Any) -> tuple[Array, Array]:
-    """Householder reflectors of [B, m, n], packed as LAPACK's geqrf; column i starts at row i + first."""
+def reflector(o: Emitter, column: Array, head: Array) -> tuple[Array, Array, Array]:
+    """Of [B, m] columns: the tail of v below row ``head``, tau [B, 1], and what the element at head becomes."""
+    rows = o.iota(column.shape[1])
+    zero, one = number(o, 0, column.dtype), number(o, 1, column.dtype)
+    alpha = o.unsqueeze(pick(o, column, head, 1), [1])
+    tail = o.typed(o.Where(o.unsqueeze(o.Greater(rows, head), [0]), column, zero), column.shape)
+    # Scaled, so that squares neither overflow nor vanish.
+    largest = o.reduce("ReduceMax", o.Abs(tail), [1], keepdims=True)
+    flat = o.Equal(largest, 0)  # nothing below: the reflector is the identity
+    scale = o.Where(flat, one, o.Max(largest, o.Abs(alpha)))
+    parts, lead = o.Div(tail, scale), o.Div(alpha, scale)
+    norm = o.Add(o.reduce("ReduceSum", o.Mul(parts, parts), [1], keepdims=True), o.Mul(lead, lead))
+    length = o.Mul(o.Sqrt(norm), scale)
+    beta = o.Where(sign_bit(o, alpha), length, o.Neg(length))
+    tau = o.Where(flat, zero, o.Div(o.Sub(beta, alpha), beta))
+    beta = o.Where(flat, alpha, beta)
+    vector = o.Where(flat, zero, o.Div(tail, o.Where(flat, one, o.Sub(alpha, beta))))
+    return o.typed(vector, column.shape), tau, beta
+
+
+def reflectors(o: Emitter, a: Array, count: Any) -> tuple[Array, Array]:
+    """Householder reflectors of [B, m, n], packed as LAPACK's geqrf."""
     rows = o.iota(a.shape[1])
     taus = o.full(0, a.dtype, (a.shape[0], count))
-    zero, one = number(o, 0, a.dtype), number(o, 1, a.dtype)
+    one = number(o, 1, a.dtype)
 
     def step(j: Array, a: Array, taus: Array) -> list[Array]:
         shape = (taus.shape[0], a.shape[1])
-        head = o.Add(j, first) if first else j
         column = pick(o, a, j, 2)
-        alpha = o.unsqueeze(pick(o, column, head, 1), [1])
-        after = o.unsqueeze(o.Greater(rows, head), [0])
-        tail = o.typed(o.Where(after, column, zero), shape)
-        # Scaled, so that squares neither overflow nor vanish.
-        largest = o.reduce("ReduceMax", o.Abs(tail), [1], keepdims=True)
-        scale = o.Where(o.Equal(largest, 0), one, o.Max(largest, o.Abs(alpha)))
-        parts, lead = o.Div(tail, scale), o.Div(alpha, scale)
-        norm = o.Add(o.reduce("ReduceSum", o.Mul(parts, parts), [1], keepdims=True), o.Mul(lead, lead))
-        length = o.Mul(o.Sqrt(norm), scale)
-        beta = o.Where(sign_bit(o, alpha), length, o.Neg(length))
-        flat = o.Equal(largest, 0)  # nothing below: the reflector is the identity
-        tau = o.Where(flat, zero, o.Div(o.Sub(beta, alpha), beta))
-        beta = o.Where(flat, alpha, beta)
-        vector = o.Where(flat, zero, o.Div(tail, o.Where(flat, one, o.Sub(alpha, beta))))
-        here = o.unsqueeze(o.Equal(rows, head), [0])
-        full = o.typed(o.Where(here, one, vector), shape)
-        changed = reflect(o, a, full, tau)
+        vector, tau, beta = reflector(o, column, j)
+        here = o.unsqueeze(o.Equal(rows, j), [0])
+        changed = reflect(o, a, o.typed(o.Where(here, one, vector), shape), tau)
         right = o.unsqueeze(o.Greater(o.iota(a.shape[2]), j), [0, 1])
         a = o.typed(o.Where(right, changed, a), (taus.shape[0], *a.shape[1:]))
+        after = o.unsqueeze(o.Greater(rows, j), [0])
         column = o.typed(o.Where(here, beta, o.Where(after, vector, column)), shape)
         return [put(o, a, column, j, 2), put(o, taus, o.squeeze(o.typed(tau, (taus.shape[0], 1)), [1]), j, 1)]
 
@@ -274,7 +281,7 @@ def _geqrf(o: Emitter, x: Array) -> tuple[Array, Array]:
     k = size_min(*x.shape[-2:])
     if _empty(x):
         return x, o.full(0, x.dtype, (*x.shape[:-2], k))
-    packed, taus = reflectors(o, merged(o, x), 0, k)
+    packed, taus = reflectors(o, merged(o, x), k)
     return split(o, packed, x.shape[:-2]), split(o, taus, x.shape[:-2])
 
 
@@ -286,7 +293,7 @@ def _qr(o: Emitter, x: Array, full_matrices: bool) -> tuple[Array, Array]:
         return o.reshape(identity(o, batch, m, k, x.dtype), (*x.shape[:-2], m, k)), o.full(
             0, x.dtype, (*x.shape[:-2], k, n)
         )
-    packed, taus = reflectors(o, merged(o, x), 0, size_min(m, n))
+    packed, taus = reflectors(o, merged(o, x), size_min(m, n))
     q = apply_reflectors(o, packed, taus, identity(o, batch, m, k, x.dtype), transpose=False)
     r = triangle(o, o.slice(packed, [0], [k], [1]), upper=True)
     return split(o, q, x.shape[:-2]), split(o, r, x.shape[:-2])
@@ -312,11 +319,79 @@ def _ormqr(o: Emitter, a: Array, taus: Array, c: Array, left: bool, transpose: b
     return split(o, flipped(o, apply_reflectors(o, packed, t, flipped(o, right), not transpose)), c.shape[:-2])
 
 
+def _cholesky_update(o: Emitter, r: Array, w: Array) -> Array:
+    """R' is the triangle of a QR factorisation of R with w^T below; the diagonal keeps its signs."""
+    if _empty(r):
+        return r
+    n = r.shape[-1]
+    stacked = o.concat([triangle(o, merged(o, r), upper=True), o.unsqueeze(merged(o, w, keep=1), [1])], 1)
+    packed, _ = reflectors(o, stacked, n)
+    new = triangle(o, o.slice(packed, [0], [n], [1]), upper=True)
+    eye = identity(o, product(r.shape[:-2]), n, n, r.dtype)
+
+    def negative(x: Array) -> Array:
+        return o.unsqueeze(o.Less(o.reduce("ReduceSum", o.typed(o.Mul(x, eye), eye.shape), [2]), 0), [2])
+
+    flip = o.Xor(negative(merged(o, r)), negative(new))
+    return split(o, o.typed(o.Where(flip, o.Neg(new), new), new.shape), r.shape[:-2])
+
+
+def _tridiagonal_solve(o: Emitter, dl: Array, d: Array, du: Array, b: Array) -> Array:
+    """The full matrix, factorised with row swaps, then substitution twice."""
+    if _empty(b):
+        return b
+    n = b.shape[-2]
+    row, column = o.unsqueeze(o.iota(n), [1]), o.unsqueeze(o.iota(n), [0])
+    dense = None
+    for band, offset in ((dl, -1), (d, 0), (du, 1)):
+        here = o.Equal(o.Add(row, offset), column)
+        part = o.Where(
+            o.unsqueeze(o.typed(here, (n, n)), [0]), o.unsqueeze(merged(o, band, keep=1), [2]), number(o, 0, b.dtype)
+        )
+        dense = part if dense is None else o.Add(dense, part)
+    assert dense is not None
+    right = merged(o, b)
+    factors, _, order = _lu(o, o.typed(dense, (right.shape[0], n, n)))
+    index = o.expand(o.unsqueeze(o.cast(order, i64), [2]), right.shape)
+    right = o.GatherElements(right, index, axis=1, shape=right.shape)
+    forward = solve_triangular(o, triangle(o, factors, upper=False), right, lower=True, unit=True)
+    return split(o, solve_triangular(o, triangle(o, factors, upper=True), forward, lower=False), b.shape[:-2])
+
+
+def _hessenberg(o: Emitter, x: Array) -> tuple[Array, Array]:
+    """Reflectors from both sides, each of which clears a column below the first subdiagonal."""
+    n = x.shape[-1]
+    if _empty(x) or (type(n) is int and n == 1):
+        return x, o.full(0, x.dtype, (*x.shape[:-2], max(n - 1, 0) if type(n) is int else n - 1))
+    a = merged(o, x)
+    batch, rows = a.shape[0], o.iota(n)
+    zero, one = number(o, 0, x.dtype), number(o, 1, x.dtype)
+
+    def step(j: Array, a: Array, taus: Array) -> list[Array]:
+        head = o.Add(j, 1)
+        vector, tau, beta = reflector(o, pick(o, a, j, 2), head)
+        full = o.typed(o.Where(o.unsqueeze(o.Equal(rows, head), [0]), one, vector), (batch, n))
+        right = o.unsqueeze(o.Greater(rows, j), [0, 1])
+        a = o.typed(o.Where(right, reflect(o, a, full, tau), a), (batch, n, n))
+        # From the right: a - (a v) tau v^T.
+        a = o.Sub(a, outer(o, o.Mul(matvec(o, a, full), tau), full))
+        below = o.unsqueeze(o.Greater(rows, head), [0])
+        column = o.Where(o.unsqueeze(o.Equal(rows, head), [0]), beta, o.Where(below, vector, pick(o, a, j, 2)))
+        a = put(o, a, o.typed(column, (batch, n)), j, 2)
+        return [a, put(o, taus, o.squeeze(o.typed(tau, (batch, 1)), [1]), j, 1)]
+
+    a, taus = o.loop(o.scalar(n - 1), [a, o.expand(zero, (batch, n - 1))], step)
+    return split(o, a, x.shape[:-2]), split(o, taus, x.shape[:-2])
+
+
 ROWS: dict[OpDef, Row] = {
     la.cholesky: _cholesky,
     la.triangular_solve: _triangular_solve,
     la.lu: _lu,
     la.lu_pivots_to_permutation: _lu_pivots_to_permutation,
+    la.cholesky_update: _cholesky_update,
+    la.tridiagonal_solve: _tridiagonal_solve,
+    la.hessenberg: _hessenberg,
     la.geqrf: _geqrf,
     la.qr: _qr,
     la.householder_product: _householder_product,

@@ -13,8 +13,9 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import movement as m
 
-from .emitter import Array, Emitter, Size
+from .emitter import Emitter
 from .export_elementwise import convert
+from .handles import Array, Size
 
 
 def carry(x: Array, result: Array) -> Array:

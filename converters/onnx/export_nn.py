@@ -14,9 +14,10 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef, registry
 
 from .dtypes import SINCE
-from .emitter import Array, Emitter
+from .emitter import Emitter
 from .export_contract import conv
 from .export_elementwise import convert, number
+from .handles import Array
 
 SINGLE = ("f32", "f16", "bf16")
 

@@ -11,9 +11,10 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import random as r
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
 from .export_contract import product
 from .export_elementwise import number
+from .handles import Array
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = 0x1BD11BDA  # of the key schedule (Salmon et al. 2011)

@@ -9,16 +9,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from unigraph.dtypes import DType, bool_, f64, i32, i64, u64
+from unigraph.dtypes import DType, bool_, f64, i8, i32, i64, u8, u64
 from unigraph.errors import Unsupported
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import reduce as r
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
 from .export_elementwise import convert, log1p, number, same_bits, unsigned
 from .export_lift import lifted
 from .export_movement import pad
+from .handles import Array
 
 MAX_UNROLLED = 512  # window elements of a body that is applied one element after the other
 
@@ -134,8 +135,9 @@ def bit_reducer(op_type: str, identity: Callable[[DType], Any]) -> Row:
             return o.full(identity(x.dtype), x.dtype, _without(x, axes))
         if x.dtype is bool_:
             return o.cast(merge(o, o.cast(x, i32), axes), bool_)
-        if x.dtype.bits < 8:
-            raise Unsupported(f"bitwise reduction of {x.dtype} has no ONNX operators", "convert to a wider integer")
+        if x.dtype.bits < 8:  # sign extension keeps and, or, xor
+            wider = i8 if x.dtype.kind == "int" else u8
+            return o.cast(row(o, o.cast(x, wider), axes), x.dtype)
         whole = unsigned(x.dtype)
         places = number(o, np.arange(x.dtype.bits), whole)
         spread = o.BitShift(o.unsqueeze(same_bits(o, x, whole), [x.rank]), places, direction="RIGHT")

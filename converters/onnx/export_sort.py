@@ -12,9 +12,10 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import sort as s
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
 from .export_elementwise import number
 from .export_reduce import in_order
+from .handles import Array
 
 _BEYOND_F32 = 1e300
 

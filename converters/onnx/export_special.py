@@ -17,8 +17,9 @@ from unigraph.opdef import OpDef
 from unigraph.ops import elementwise as e
 from unigraph.runtime.numpy import special as shared
 
-from .emitter import Array, Emitter
+from .emitter import Emitter
 from .export_elementwise import log1p, number, wide
+from .handles import Array
 
 # fmt: off
 # erf(x) / x on [0, 1], in 2 x**2 - 1.

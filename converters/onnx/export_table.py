@@ -16,6 +16,7 @@ from . import (
     export_nn,
     export_random,
     export_reduce,
+    export_series,
     export_sort,
     export_special,
 )
@@ -23,6 +24,7 @@ from . import (
 PARTS = (
     export_elementwise,
     export_special,
+    export_series,
     export_movement,
     export_index,
     export_reduce,
