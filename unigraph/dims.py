@@ -11,16 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from .errors import InputError, missing_package
 
-if TYPE_CHECKING:
-    import sympy
-
-    Dim: TypeAlias = int | sympy.Expr
-else:
-    Dim = Any
+# An int, or a sympy expression; sympy has no types, and may not be installed.
+Dim: TypeAlias = Any
 
 MAX_EXPRESSION = 4096  # characters; a longer size expression in a file is hostile
 MAX_TERMS = 256  # terms after multiplying out, and nodes of the expression: more takes sympy too long

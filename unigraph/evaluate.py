@@ -185,6 +185,7 @@ class Program:
                         regions = tuple(table.region(r, sizes) for r in step.regions)
                         kwargs.update(step.operation.op.region_kwargs(regions))
                 if step.row is None:
+                    assert step.inner is not None
                     for slot, item in zip(step.outputs, table.composite(step.operation, step.inner, args, sizes), strict=True):
                         env[slot] = item
                 elif step.single:

@@ -146,7 +146,7 @@ def _unflatten(tree: Tree, leaves: Any) -> Any:
         return tuple(items)
     if tree.kind == DICT:
         return dict(zip(tree.keys, items, strict=True))
-    cls = _classes.get((tree.name, tree.keys))
+    cls: Any = _classes.get((tree.name, tree.keys))
     if cls is None:
         name = tree.name if tree.name.isidentifier() and not iskeyword(tree.name) else "Structure"
         cls = namedtuple(name, [str(k) for k in tree.keys], rename=True)  # type: ignore[misc]

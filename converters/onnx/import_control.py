@@ -27,7 +27,7 @@ def if_(n: Node) -> Any:
         return tuple(_walk(n, branches[bool(n.scalar(0))]))
     which = n.b.reshape(which, shape=()) if which.type.rank else which
     names = sorted({name for g in branches for name in captures(g)})
-    captured = {name: x for name in names if (x := n.env[name]) is not None}
+    captured: dict[str, Operand] = {name: x for name in names if (x := n.env[name]) is not None}
     if any(isinstance(x, list) for x in captured.values()):
         raise Unsupported("If whose branches read a sequence")
     values = {k: x for k, x in captured.items() if isinstance(x, Value)}

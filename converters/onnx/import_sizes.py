@@ -114,8 +114,8 @@ def _constant_of_shape(n: Node, shape: np.ndarray) -> np.ndarray | None:
     fill = n.attr("value")
     if fill is None or fill.dtype.kind not in "iu" or not _known(shape):
         return None
-    shape = tuple(int(d) for d in shape.reshape(-1))
-    return np.full(shape, int(fill.reshape(-1)[0]), object) if int(np.prod(shape)) <= MAX_ELEMENTS else None
+    sizes = tuple(int(d) for d in shape.reshape(-1))
+    return np.full(sizes, int(fill.reshape(-1)[0]), object) if int(np.prod(sizes)) <= MAX_ELEMENTS else None
 
 
 def _range(n: Node, start: np.ndarray, limit: np.ndarray, step: np.ndarray) -> np.ndarray | None:

@@ -234,7 +234,7 @@ class Importer:
         if own is not None:
             return own
         try:
-            schema = onnx.defs.get_schema(node.op_type, opset, domain)
+            schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
         except onnx.defs.SchemaError:
             return None
         if schema.has_function:

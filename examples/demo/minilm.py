@@ -68,7 +68,7 @@ def capture(folder: Path) -> None:
     )
     graph.save(folder / "minilm.ugraph")
     print(repr(graph))
-    saved: dict[str, np.ndarray] = {}
+    saved: dict[str, Any] = {}
     for index, batch in enumerate(batches):
         with torch.no_grad():
             result = module(**{k: torch.from_numpy(v) for k, v in batch.items()})
@@ -76,7 +76,8 @@ def capture(folder: Path) -> None:
         saved |= {f"{index}.out.{k}": v.numpy() for k, v in result.items()}
     np.savez(folder / "minilm.npz", **saved)
     torch_loss(module(**first)).backward()
-    np.savez(folder / "minilm_grads.npz", **{k: p.grad.numpy() for k, p in module.named_parameters() if p.grad is not None})
+    grads: Any = {k: p.grad.numpy() for k, p in module.named_parameters() if p.grad is not None}
+    np.savez(folder / "minilm_grads.npz", **grads)
 
 
 def torch_loss(result: dict[str, Any]) -> Any:

@@ -41,8 +41,8 @@ def capture(folder: Path) -> None:
     graph.save(folder / "qlknn.ugraph")
     print(repr(graph))
     model.params = params
-    names = model.config.flux_map
-    np.savez(folder / "qlknn.npz", **{k: np.asarray(model.get_flux_from_targets(targets, k)) for k in names})
+    fluxes: Any = {k: np.asarray(model.get_flux_from_targets(targets, k)) for k in model.config.flux_map}
+    np.savez(folder / "qlknn.npz", **fluxes)
 
 
 def _check(result: dict[str, Any], folder: Path) -> float:

@@ -44,7 +44,7 @@ def capture(folder: Path) -> None:
     x, w1, w2 = arrays()
     ug.from_jax(branch, jax.random.key(0), x, w1, w2, weights=(2, 3)).save(folder / "branch.ugraph")
     ug.from_jax(two_layers, x, w1, w2, weights=(1, 2)).save(folder / "layers.ugraph")
-    original = {str(s): np.asarray(branch(jax.random.key(s), x, w1, w2)) for s in SEEDS}
+    original: Any = {str(s): np.asarray(branch(jax.random.key(s), x, w1, w2)) for s in SEEDS}
     relu = sum(bool(jax.random.bernoulli(jax.random.key(s))) for s in SEEDS)
     print(f"of {len(SEEDS)} keys, {relu} take the relu branch and {len(SEEDS) - relu} the sigmoid branch")
     assert 0 < relu < len(SEEDS), "the keys must reach both branches"

@@ -17,7 +17,7 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import elementwise as e
 
-Array = np.ndarray
+Array = Any  # np.ndarray, whose stubs do not know ml_dtypes
 
 
 def quiet(f: Callable[..., Any]) -> Callable[..., Any]:

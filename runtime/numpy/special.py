@@ -18,7 +18,7 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import elementwise as e
 
-Array = np.ndarray
+Array = Any  # np.ndarray, whose stubs do not know ml_dtypes
 MAX_TERMS = 20000  # of a series or continued fraction; convergence stops it long before
 
 # fmt: off

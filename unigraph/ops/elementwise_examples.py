@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..opdef import Example, array, example
@@ -35,7 +38,7 @@ def _told(dtype: str, x: list, y: list, out: list, out_dtype: str = "", note: st
     return example(array(dtype, x), array(dtype, y), out=array(out_dtype or dtype, out), note=note)
 
 
-def _one(of: str, x: list, out: list, to: str = "", why: str = "", /, note: str = "", **attrs: object) -> Example:
+def _one(of: str, x: list, out: list, to: str = "", why: str = "", /, note: str = "", **attrs: Any) -> Example:
     return example(array(of, x), out=array(to or of, out), note=why or note, **attrs)
 
 
@@ -112,7 +115,7 @@ def _unary(name: str) -> list[Example]:
     return made if name in _FLOAT_RANGES else [*made, _complex()]
 
 
-def _bits(f, dtypes: str = "i8 u8 i32 u64 bool") -> list[Example]:
+def _bits(f: Callable[..., np.ndarray], dtypes: str = "i8 u8 i32 u64 bool") -> list[Example]:
     made = []
     for d in dtypes.split():
         x = array(d, [0, 0, 1, 1] if d == "bool" else [0, 1, 5, 100])
@@ -123,7 +126,7 @@ def _bits(f, dtypes: str = "i8 u8 i32 u64 bool") -> list[Example]:
 
 _a, _b = [-7, 7, -7, 7, 5, -128, 0], [2, -2, -2, 2, 0, -1, 3]
 
-EXAMPLES = {
+EXAMPLES: dict[str, Callable[[], list[Example]]] = {
     "add": lambda: [
         *_pairs(), _told("i8", [127, -128], [1, -1], [-128, 127], note="wraps"), _told("u8", [255], [1], [0], note="wraps"),
         _told("i4", [7, -8], [1, -1], [-8, 7], note="wraps"), _told("i64", [2**63 - 1], [1], [-(2**63)], note="wraps"),
