@@ -316,6 +316,20 @@ def test_torch_dims_and_limits():
     assert graph.symbols == {"length": Constraint(3, 9)}
 
 
+def test_conditions_on_sizes():
+    def even(x):
+        return x + 1 if x.shape[0] % 2 == 0 else x
+
+    graph = from_torch(even, (torch.ones(4),), dynamic={"x": ("n",)})
+    assert graph.symbols["n"].multiple_of == 2
+
+    def differ(x):
+        return x + 1 if x.shape[0] != x.shape[1] else x
+
+    with pytest.warns(UserWarning, match="captured for sizes where Ne"):
+        from_torch(differ, (torch.ones(4, 5),), dynamic={"x": ("n", "m")})
+
+
 def test_a_fixed_axis_is_reported():
     with pytest.raises(InputError, match="size 2 or more"):
         from_torch(lambda x: x + 1, (torch.randn(1, 3),), dynamic={"x": ("n", None)})

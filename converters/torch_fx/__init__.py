@@ -6,6 +6,7 @@ import importlib
 
 _FAMILIES = (
     "elementwise",
+    "special",
     "activation",
     "movement",
     "index",

@@ -5,11 +5,12 @@ What comes in: a module, a function of tensors, an FX GraphModule, an ExportedPr
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ class Captured:
     spec: Spec
     name: str
     decompose: Callable[[Callable[[Any], bool]], Captured] | None = None
+    guards: tuple[Any, ...] = ()
 
 
 def from_torch(
@@ -268,7 +270,8 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
             results.append(("state", str(out.target).removeprefix("inner.")))
         elif out.kind is OutputKind.USER_INPUT_MUTATION:
             raise UnigraphError(
-                f"the program changes its input {out.target!r} in place; a graph has no effects: clone it first and return it"
+                f"the program changes its input {out.target!r} in place; a graph has no effects: "
+                "clone it first and return it"
             )
         else:
             raise UnigraphError(f"the exported program has a {out.kind.name.lower()} output, which no graph holds")
@@ -283,6 +286,7 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
         {s: (r.lower, r.upper) for s, r in ep.range_constraints.items()},
         spec,
         name,
+        guards=compat.guards_of(ep),
     )
 
 
@@ -415,8 +419,29 @@ def _constraints(b: TorchBuilder, captured: Captured) -> None:
             tops = [m for m in (old.max, new.max) if m is not None]
             new = type(new)(max(old.min, new.min), min(tops) if tops else None)
         b.symbols[str(dim)] = new
+    _guarded(b, captured)
     used: set[str] = set().union(*(v.type.symbols() for v in b._known)) if b._known else set()
     b.symbols = {k: v for k, v in b.symbols.items() if k in used}
+
+
+def _guarded(b: TorchBuilder, captured: Captured) -> None:
+    """Python conditions on sizes: divisibility becomes a constraint; what no constraint can say is warned about."""
+    others = []
+    for guard in captured.guards:
+        left, right = guard.args if len(guard.args) == 2 else (guard, None)
+        if len(guard.free_symbols) == 1 and all(a.is_Symbol or a.is_number for a in guard.args):
+            continue  # a bound: it is in the symbol's range already
+        if type(guard).__name__ == "Equality" and (left.is_Symbol or getattr(right, "is_Symbol", False)):
+            continue  # torch has put the one for the other: the types say it
+        modulo = type(left).__name__ in ("Mod", "PythonMod") and left.args[0].is_Symbol and left.args[1].is_number
+        if type(guard).__name__ == "Equality" and right == 0 and modulo:
+            dim = b.sizes.names.get(left.args[0].name, dims.symbol(left.args[0].name))
+            old = b.symbols.get(str(dim), constraint(0, None))
+            b.symbols[str(dim)] = replace(old, multiple_of=math.lcm(old.multiple_of, int(left.args[1])))
+        else:
+            others.append(str(guard.xreplace({s: b.sizes.names.get(s.name, s) for s in guard.free_symbols})))
+    if others:
+        warnings.warn(f"{captured.name} was captured for sizes where {' and '.join(others)}", stacklevel=5)
 
 
 class _Leaf:

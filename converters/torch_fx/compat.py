@@ -115,6 +115,16 @@ def fake_inputs(tensors: list[torch.Tensor], dynamic: list[set[int]]) -> tuple[l
     return result, env
 
 
+def guards_of(ep: Any) -> tuple[Any, ...]:
+    """What the program asked of its symbolic sizes in Python (``x.shape[0] % 2 == 0``), as sympy relations."""
+    for node in ep.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        for size in value.shape if isinstance(value, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt):
+                return tuple(dict.fromkeys(g.expr for g in size.node.shape_env.guards))
+    return ()
+
+
 def ranges_of(env: Any) -> dict[Any, tuple[Any, Any]]:
     """Lower and upper bound of each symbol of a shape environment."""
     table = env.var_to_range if hasattr(env, "var_to_range") else {}

@@ -20,12 +20,12 @@ from .rows_random import normal, uniform
 aten, prims = torch.ops.aten, torch.ops.prims
 
 # Same name, same meaning: the primitive only asks for more uniform operands.
-_SAME = (
-    "abs acos acosh asin asinh atan atanh cos cosh ceil conj_physical digamma erf erfc exp expm1 exp2 floor isfinite "
-    "lgamma log log1p log2 log10 neg reciprocal round sign signbit sin sinh sqrt rsqrt tan tanh trunc real imag add "
-    "atan2 bitwise_and bitwise_or bitwise_xor bitwise_not eq ne ge gt le lt fmod gcd hypot igamma igammac maximum "
-    "minimum mul nextafter pow remainder sub where amax amin prod sum argmax argmin"
-).split()
+_SAME = """
+    abs acos acosh asin asinh atan atanh cos cosh ceil conj_physical digamma erf erfc exp expm1 exp2 floor isfinite
+    lgamma log log1p log2 log10 neg reciprocal round sign signbit sin sinh sqrt rsqrt tan tanh trunc real imag add
+    atan2 bitwise_and bitwise_or bitwise_xor bitwise_not eq ne ge gt le lt fmod gcd hypot igamma igammac maximum
+    minimum mul nextafter pow remainder sub where amax amin prod sum argmax argmin
+""".split()  # noqa: SIM905
 _AS = {
     "erf_inv": "erfinv",
     "fill": "fill",
