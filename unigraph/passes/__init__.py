@@ -11,6 +11,7 @@ from typing import Any, Literal, overload
 
 from ..errors import GraphError
 from ..graph import Graph
+from ..stats import bytes_text
 from .fold import fold as fold
 from .fuse import fuse as fuse
 from .prune import prune as prune
@@ -40,28 +41,50 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        (a, b), (p, q) = self.operations, self.peak
-        line = f"{self.name:<10} operations {a} -> {b}, peak memory {p / 1e6:.2f} -> {q / 1e6:.2f} MB"
-        return "\n".join([line, *(f"    {n}" for n in self.notes)])
+        return str(Reports([self]))
+
+
+class Reports(list[Report]):
+    """The reports of several passes; prints as a table, notes below their pass."""
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("pass", "operations", "", "peak memory", "")]
+        rows += [(r.name, *(f"{n:,}" for n in r.operations), *(bytes_text(n) for n in r.peak)) for r in self]
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = []
+        for row, report in zip(rows, (None, *self)):
+            name, a, b, p, q = (
+                text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(row, widths))
+            )
+            arrow = "->" if report else "  "
+            lines.append(f"{name}  {a} {arrow} {b}  {p} {arrow} {q}".rstrip())
+            lines += [f"    {note}" for note in (report.notes if report else ())]
+        return "\n".join(lines)
 
 
 PRUNE, SIMPLIFY, FOLD = Pass("prune", prune), Pass("simplify", simplify), Pass("fold", fold)
-FUSE, SIBLINGS, REORDER = Pass("fuse", fuse, exact=False), Pass("siblings", siblings, exact=False), Pass("reorder", reorder)
+FUSE, SIBLINGS, REORDER = (
+    Pass("fuse", fuse, exact=False),
+    Pass("siblings", siblings, exact=False),
+    Pass("reorder", reorder),
+)
 
 # Each level holds the one before it. Levels 0 and 1 keep every bit; 2 raises composites; 3 also
 # joins sibling products, which changes the shape of the program more than a reader may like.
+# Simplifying again cancels the transposes between raised composites.
+EXACT = (PRUNE, SIMPLIFY, FOLD, SIMPLIFY, PRUNE)
 LEVELS: dict[int, tuple[Pass, ...]] = {
     0: (),
-    1: (PRUNE, SIMPLIFY, FOLD, SIMPLIFY, PRUNE),
-    2: (PRUNE, SIMPLIFY, FOLD, SIMPLIFY, PRUNE, FUSE, PRUNE, REORDER),
-    3: (PRUNE, SIMPLIFY, FOLD, SIMPLIFY, PRUNE, FUSE, SIBLINGS, SIMPLIFY, PRUNE, REORDER),
+    1: EXACT,
+    2: (*EXACT, FUSE, SIMPLIFY, PRUNE, REORDER),
+    3: (*EXACT, FUSE, SIMPLIFY, PRUNE, SIBLINGS, SIMPLIFY, PRUNE, REORDER),
 }
 
 
 @overload
 def optimize(graph: Graph, level: int = 2, explain: Literal[False] = False) -> Graph: ...
 @overload
-def optimize(graph: Graph, level: int = 2, *, explain: Literal[True]) -> tuple[Graph, list[Report]]: ...
+def optimize(graph: Graph, level: int = 2, *, explain: Literal[True]) -> tuple[Graph, Reports]: ...
 def optimize(graph: Graph, level: int = 2, explain: bool = False) -> Any:
     """The graph after the passes of a level (0 to 3); with ``explain``, also a report of each pass.
 
@@ -70,12 +93,14 @@ def optimize(graph: Graph, level: int = 2, explain: bool = False) -> Any:
     """
     if level not in LEVELS:
         raise ValueError(f"level must be one of {', '.join(map(str, LEVELS))}, not {level!r}")
-    reports = []
+    reports = Reports()
+    peak = peak_memory(graph) if explain else 0
     for step in LEVELS[level]:
         notes: list[str] = []
         new = _held(graph, step, notes)
         if explain:
-            reports.append(_report(step, graph, new, notes))
+            before, peak = peak, peak if new is graph else peak_memory(new)
+            reports.append(Report(step.name, (len(graph.edges), len(new.edges)), (before, peak), notes))
         graph = new
     return (graph, reports) if explain else graph
 
@@ -86,7 +111,3 @@ def _held(graph: Graph, step: Pass, notes: list[str]) -> Graph:
     if new.in_types != graph.in_types or new.out_types != graph.out_types or len(new.states) != len(graph.states):
         raise GraphError(f"pass {step.name} changed the interface of the graph: this is a defect of the pass")
     return new
-
-
-def _report(step: Pass, old: Graph, new: Graph, notes: list[str]) -> Report:
-    return Report(step.name, (len(old.edges), len(new.edges)), (peak_memory(old), peak_memory(new)), notes)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from .. import dims
 from ..graph import Graph, Operation, Value
+from ..types import TensorType
 
 HINT = 64  # the size assumed for a symbol when schedules are compared
 
@@ -15,13 +15,17 @@ HINT = 64  # the size assumed for a symbol when schedules are compared
 def value_bytes(graph: Graph, sizes: Mapping[str, int] | None = None) -> dict[Value, int]:
     """Bytes of every value, with symbols at ``sizes`` (or at HINT, within their constraints)."""
     env = {name: _hint(c) for name, c in graph.symbols.items()} | dict(sizes or {})
+    known: dict[TensorType, int] = {}
     result: dict[Value, int] = {}
     for v in graph.nodes:
-        nbytes = v.type.nbytes
-        if type(nbytes) is not int:
-            for name in dims.symbols_of(nbytes):
-                env.setdefault(name, HINT)
-            nbytes = int(dims.evaluate(nbytes, env))
+        nbytes = known.get(v.type)
+        if nbytes is None:
+            size = v.type.nbytes
+            if type(size) is not int:
+                for name in dims.symbols_of(size):
+                    env.setdefault(name, HINT)
+                size = int(dims.evaluate(size, env))
+            nbytes = known[v.type] = size
         result[v] = nbytes
     return result
 
@@ -35,7 +39,7 @@ def peak_memory(graph: Graph, edges: Sequence[Operation] | None = None, sizes: M
     """Most bytes of inputs and produced values alive at once when edges run in this order.
 
     A value lives from its operation to its last reader; outputs and inputs live on. Weights and
-    constants are always there and not counted.
+    constants are always there and not counted, nor is what a region holds while it runs.
     """
     edges = graph.edges if edges is None else edges
     return _peak(graph, edges, value_bytes(graph, sizes))
@@ -44,16 +48,21 @@ def peak_memory(graph: Graph, edges: Sequence[Operation] | None = None, sizes: M
 def _peak(graph: Graph, edges: Sequence[Operation], size: Mapping[Value, int]) -> int:
     last: dict[Value, int] = {}
     for index, op in enumerate(edges):
-        for v in (*op.inputs, *op.outputs):
+        for v in op.inputs:
             last[v] = index
-    keep = {*graph.results, *graph.inputs, *graph.data}
+        for v in op.outputs:
+            last[v] = index
+    for v in (*graph.results, *graph.inputs, *graph.data):
+        last.pop(v, None)
+    freed = [0] * len(edges)
+    for v, index in last.items():
+        freed[index] += size[v]
     live = peak = sum(size[v] for v in graph.inputs)
     for index, op in enumerate(edges):
-        live += sum(size[v] for v in op.outputs)
+        for v in op.outputs:
+            live += size[v]
         peak = max(peak, live)
-        for v in {*op.inputs, *op.outputs}:
-            if last[v] == index and v not in keep:
-                live -= size[v]
+        live -= freed[index]
     return peak
 
 
@@ -70,57 +79,52 @@ def reorder(graph: Graph, sizes: Mapping[str, int] | None = None) -> Graph:
     return graph if best is graph.edges else graph.replace(edges=tuple(best))
 
 
-def _readers(graph: Graph) -> dict[Value, int]:
-    """How many operations read each value (an operation counts once)."""
-    count: dict[Value, int] = {}
-    for op in graph.edges:
-        for v in set(op.inputs):
-            count[v] = count.get(v, 0) + 1
-    return count
-
-
 def _greedy(graph: Graph, size: Mapping[Value, int]) -> list[Operation]:
-    """Always the ready operation with the smallest growth of live memory; ties in present order."""
-    remaining = _readers(graph)
-    keep = {*graph.results, *graph.inputs, *graph.data}
-    index = {op: i for i, op in enumerate(graph.edges)}
-    waiting = {op: len({v for v in op.inputs if v in graph.producers}) for op in graph.edges}
-    readers: dict[Value, list[Operation]] = {}
-    for op in graph.edges:
+    """Always the ready operation with the smallest growth of live memory; ties in present order.
+
+    The growth of an operation only ever falls, namely when it becomes the last reader of an operand:
+    it then gets a second, better entry in the heap, and the first one is skipped later.
+    """
+    edges = graph.edges
+    lasting = {*graph.results, *graph.inputs, *graph.data}
+    readers: dict[Value, list[int]] = {}
+    growth, waiting = [], []
+    for index, op in enumerate(edges):
         for v in dict.fromkeys(op.inputs):
-            readers.setdefault(v, []).append(op)
-
-    def growth(op: Operation) -> int:
-        made = sum(size[v] for v in op.outputs)
-        return made - sum(size[v] for v in set(op.inputs) if remaining[v] == 1 and v not in keep)
-
-    heap: list[tuple[int, int, Any]] = []
-    for op in graph.edges:
-        if not waiting[op]:
-            heapq.heappush(heap, (growth(op), index[op], op))
+            readers.setdefault(v, []).append(index)
+        growth.append(sum([size[v] for v in op.outputs]))
+        waiting.append(0)
+    produced = {v for op in edges for v in op.outputs}
+    remaining = {v: len(found) for v, found in readers.items()}
+    for v, found in readers.items():
+        if v in produced:
+            for index in found:
+                waiting[index] += 1
+            if len(found) == 1 and v not in lasting:
+                growth[found[0]] -= size[v]
+    done = bytearray(len(edges))
+    heap = [(growth[i], i) for i in range(len(edges)) if not waiting[i]]
+    heapq.heapify(heap)
     order: list[Operation] = []
-    done: set[Operation] = set()
     while heap:
-        cost, _, op = heapq.heappop(heap)
-        if op in done:
+        _, index = heapq.heappop(heap)
+        if done[index]:
             continue
-        now = growth(op)
-        if now > cost:  # an entry made stale by nothing but luck: requeue it at its true cost
-            heapq.heappush(heap, (now, index[op], op))
-            continue
+        op = edges[index]
         order.append(op)
-        done.add(op)
-        for v in set(op.inputs):
+        done[index] = 1
+        for v in dict.fromkeys(op.inputs):
             remaining[v] -= 1
-            if remaining[v] == 1 and v not in keep:  # its last reader now frees it: better than before
-                for reader in readers[v]:
-                    if reader not in done and not waiting[reader]:
-                        heapq.heappush(heap, (growth(reader), index[reader], reader))
+            if remaining[v] == 1 and v not in lasting:  # once in the life of a value, so this is linear
+                reader = next(i for i in readers[v] if not done[i])
+                growth[reader] -= size[v]
+                if not waiting[reader]:
+                    heapq.heappush(heap, (growth[reader], reader))
         for v in op.outputs:
             for reader in readers.get(v, ()):
                 waiting[reader] -= 1
                 if not waiting[reader]:
-                    heapq.heappush(heap, (growth(reader), index[reader], reader))
+                    heapq.heappush(heap, (growth[reader], reader))
     return order
 
 
@@ -128,10 +132,10 @@ def _depth_first(graph: Graph, size: Mapping[Value, int]) -> list[Operation]:
     """Post-order from the results, bigger operand first, so that little waits beside a big one."""
     producers = graph.producers
     order: list[Operation] = []
-    state: dict[Operation, bool] = {}
+    seen: set[Operation] = set()
     for result in (*graph.results, *(v for op in graph.edges for v in op.outputs)):
         root = producers.get(result)
-        if root is None or root in state:
+        if root is None or root in seen:
             continue
         stack: list[tuple[Operation, bool]] = [(root, False)]
         while stack:
@@ -139,12 +143,13 @@ def _depth_first(graph: Graph, size: Mapping[Value, int]) -> list[Operation]:
             if expanded:
                 order.append(op)
                 continue
-            if op in state:
+            if op in seen:
                 continue
-            state[op] = True
+            seen.add(op)
             stack.append((op, True))
-            for v in sorted(dict.fromkeys(op.inputs), key=lambda v: size[v]):
+            inputs = op.inputs if len(op.inputs) == 1 else sorted(dict.fromkeys(op.inputs), key=size.__getitem__)
+            for v in inputs:
                 maker = producers.get(v)
-                if maker is not None and maker not in state:
+                if maker is not None and maker not in seen:
                     stack.append((maker, False))
     return order

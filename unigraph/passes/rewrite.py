@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..builder import GraphBuilder
 from ..graph import Graph, Operation, Value
 from ..opdef import OpDef
 from ..ops import movement
+
+_SPREADING = (movement.broadcast_in_dim, movement.reshape)
+_UNKNOWN: Any = object()
 
 
 class Rewriter(GraphBuilder):
@@ -30,23 +31,38 @@ class Rewriter(GraphBuilder):
         self._names = {v.name for v in self._known if v.name}
         self.made: dict[Value, Operation] = {}
         self._seen = 0
+        self._numbers: dict[Value, Any] = {}
 
     def now(self, value: Value) -> Value:
         """The new graph's value for a value of the old graph."""
         return self.env.get(value, value)
 
-    def replay(self, op: Operation) -> None:
-        """Keep an operation, reading the new values of its operands; its outputs stay the same."""
+    def inputs_of(self, op: Operation) -> tuple[Value, ...]:
+        """The operands of an operation of the old graph, in the new one."""
         env = self.env
-        if env:
-            inputs = tuple([env.get(v, v) for v in op.inputs])
-            if inputs != op.inputs:
-                op = op.with_inputs(inputs)
+        return tuple([env.get(v, v) for v in op.inputs]) if env else op.inputs
+
+    def replay(self, op: Operation, inputs: tuple[Value, ...] | None = None) -> None:
+        """Keep an operation, reading the new values of its operands; its outputs stay the same."""
+        if inputs is None:
+            inputs = self.inputs_of(op)
+        if inputs != op.inputs:
+            op = op.with_inputs(inputs)
         self._edges.append(op)
         self._known.update(op.outputs)
         for v in op.outputs:
             self.made[v] = op
-        self._seen = len(self._edges)
+        if self._seen == len(self._edges) - 1:
+            self._seen += 1
+
+    def mark(self) -> int:
+        """A point to which `undo` can come back."""
+        return len(self._edges)
+
+    def undo(self, mark: int) -> None:
+        """Take back the operations added since ``mark``: nothing kept may read them."""
+        del self._edges[mark:]
+        self._seen = min(self._seen, mark)
 
     def producer(self, value: Value) -> Operation | None:
         """The operation of the new graph that makes ``value``, or None for inputs and data."""
@@ -58,64 +74,115 @@ class Rewriter(GraphBuilder):
         return self.made.get(value)
 
     def splat(self, value: Value) -> Any:
-        """The one number a value consists of (a scalar constant, spread or not), or None."""
+        """The one number a value consists of (a constant, spread or not), or None.
+
+        The number is a NumPy scalar; all elements have its very bits.
+        """
+        found = self._numbers.get(value, _UNKNOWN)
+        if found is not _UNKNOWN:
+            return found
+        passed = [value]
         op = self.producer(value)
-        while op is not None and op.op in (movement.broadcast_in_dim, movement.reshape):
-            value = op.inputs[0]
-            op = self.producer(value)
+        while op is not None and op.op in _SPREADING and found is _UNKNOWN:
+            passed.append(op.inputs[0])
+            op = self.producer(passed[-1])
+            found = self._numbers.get(passed[-1], _UNKNOWN)
+        if found is _UNKNOWN:
+            found = self._one_number(passed[-1])
+        self._numbers.update(dict.fromkeys(passed, found))
+        return found
+
+    def _one_number(self, value: Value) -> Any:
         array = self.array(value)
-        if array is None or not array.size or (array.size > 1 and (array.size > 4096 or np.any(array != array.flat[0]))):
+        if array is None or not 0 < array.size <= 4096 or value.type.dtype.is_key:
             return None
-        return array.flat[0]
+        if array.size > 1:
+            raw = array.tobytes()
+            if raw != raw[: array.itemsize] * array.size:
+                return None
+        return array.reshape(-1)[0]
 
     def finish(self, **changes: Any) -> Graph:
         """The new graph."""
         old = self.old
         outputs = tuple(self.now(v) for v in old.outputs)
         states = tuple((s, self.now(new)) for s, new in old.states)
-        return old.replace(**{"edges": tuple(self._edges), "data": dict(self._data), "outputs": outputs, "states": states, **changes})
+        fields = {"edges": tuple(self._edges), "data": dict(self._data), "outputs": outputs, "states": states}
+        return old.replace(**{**fields, **changes})
 
 
 # A rule looks at one operation (operands already new) and returns the values that replace its
 # outputs, or None when it does not apply.
 Rule = Callable[[Rewriter, Operation, tuple[Value, ...]], Value | tuple[Value, ...] | None]
+Sweep = Callable[[Graph], Graph]
 
 
-def apply_rules(graph: Graph, rules: Mapping[OpDef, Sequence[Rule]], any_op: Sequence[Rule] = ()) -> tuple[Graph, dict[str, int]]:
+def apply_rules(
+    graph: Graph, rules: Mapping[OpDef, Sequence[Rule]], any_op: Sequence[Rule] = ()
+) -> tuple[Graph, dict[str, int]]:
     """One forward sweep: the first rule that applies replaces an operation. Linear in the graph.
 
-    Returns the new graph and how often each rule applied. Regions are swept too.
+    Returns the new graph and how often each rule applied. Regions are swept too, shared ones once.
     """
     counts: dict[str, int] = {}
-    r = Rewriter(graph)
-    for op in graph.edges:
-        op = _with_regions(op, lambda region: apply_rules(region, rules, any_op), counts)
-        inputs = tuple([r.now(v) for v in op.inputs])
-        r.scope, r.source = op.scope, op.source
-        for rule in (*rules.get(op.op, ()), *any_op):
-            result = rule(r, op, inputs)
-            if result is None:
-                continue
-            results = (result,) if isinstance(result, Value) else result
-            if any(new.type != old.type for new, old in zip(results, op.outputs, strict=True)):
-                continue  # equal only up to what is known of symbolic sizes: leave it
-            counts[rule.__name__] = counts.get(rule.__name__, 0) + 1
-            r.env.update(zip(op.outputs, results))
-            break
-        else:
-            r.replay(op)
-    return (r.finish() if counts else graph), counts
+    rows = {op: (*found, *any_op) for op, found in rules.items()}
+
+    def sweep(graph: Graph) -> Graph:
+        r = Rewriter(graph)
+        changed = False
+        for op in graph.edges:
+            if op.regions:
+                op, before = with_regions(op, inside), op
+                changed = changed or op is not before
+            inputs = r.inputs_of(op)
+            found = rows.get(op.op, any_op)
+            if found and _replaced(r, op, inputs, found, counts):
+                changed = True
+            else:
+                r.replay(op, inputs)
+        return r.finish() if changed else graph
+
+    inside = once(sweep)
+    return sweep(graph), counts
 
 
-def _with_regions(op: Operation, sweep: Callable[[Graph], tuple[Graph, dict[str, int]]], counts: dict[str, int]) -> Operation:
-    if not op.regions:
-        return op
-    regions = []
-    for region in op.regions:
-        new, found = sweep(region)
-        regions.append(new)
-        for name, n in found.items():
-            counts[name] = counts.get(name, 0) + n
+def _replaced(
+    r: Rewriter, op: Operation, inputs: tuple[Value, ...], rules: Sequence[Rule], counts: dict[str, int]
+) -> bool:
+    """Whether a rule replaced the operation."""
+    r.scope, r.source = op.scope, op.source
+    for rule in rules:
+        mark = r.mark()
+        result = rule(r, op, inputs)
+        results = (result,) if isinstance(result, Value) else result
+        # Types that are equal only up to what is known of symbolic sizes: leave the operation.
+        if results is None or any(new.type != old.type for new, old in zip(results, op.outputs, strict=True)):
+            r.undo(mark)
+            continue
+        counts[rule.__name__] = counts.get(rule.__name__, 0) + 1
+        r.env.update(zip(op.outputs, results))
+        for new, old in zip(results, op.outputs):
+            if old.name and any(new in made.outputs for made in r._edges[mark:]):
+                r.label(new, old.name)  # a value that a person named keeps its name
+        return True
+    return False
+
+
+def once(sweep: Sweep) -> Sweep:
+    """``sweep`` that does each graph once, so that shared regions stay shared."""
+    done: dict[int, tuple[Graph, Graph]] = {}
+
+    def swept(graph: Graph) -> Graph:
+        if id(graph) not in done:
+            done[id(graph)] = graph, sweep(graph)  # the old graph is held, so that its id stays its own
+        return done[id(graph)][1]
+
+    return swept
+
+
+def with_regions(op: Operation, sweep: Sweep) -> Operation:
+    """The operation with its regions swept; itself when none of them changed."""
+    regions = tuple([sweep(region) for region in op.regions])
     if all(a is b for a, b in zip(regions, op.regions)):
         return op
-    return Operation(op.op, op.inputs, op.outputs, op.attrs, tuple(regions), op.scope, op.source)
+    return Operation(op.op, op.inputs, op.outputs, op.attrs, regions, op.scope, op.source)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from .. import dims
 from ..dtypes import DType
 from ..graph import Graph, Operation, Value
-from ..opdef import OpDef
+from ..opdef import OpDef, registry
 from ..ops import elementwise as e
 from ..ops import movement as m
 from ..ops import random as rng
@@ -21,6 +22,10 @@ def _is(x: object, number: float) -> bool:
     return x is not None and bool(x == number)
 
 
+def _sign(x: Any) -> float:
+    return math.copysign(1, float(x))
+
+
 # -- algebra: exact for every input, NaN, infinity and signed zero included ------------------------
 
 
@@ -28,7 +33,7 @@ def add_zero(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     """x + 0 -> x for integers; x + -0.0 -> x for floats (x + 0.0 would turn -0.0 into 0.0)."""
     for x, other in (inputs, inputs[::-1]):
         number = r.splat(other)
-        if _is(number, 0) and (x.type.dtype.is_integer or (x.type.dtype.is_float and math.copysign(1, number) < 0)):
+        if _is(number, 0) and (x.type.dtype.is_integer or (x.type.dtype.is_float and _sign(number) < 0)):
             return x
     return None
 
@@ -38,11 +43,11 @@ def sub_zero(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     x, number = inputs[0], r.splat(inputs[1])
     if not _is(number, 0) or x.type.dtype.is_complex:
         return None
-    return x if x.type.dtype.is_integer or math.copysign(1, number) > 0 else None
+    return x if x.type.dtype.is_integer or _sign(number) > 0 else None
 
 
 def mul_one(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
-    """x * 1 -> x."""
+    """x * 1 -> x (for bool: x and True)."""
     for x, other in (inputs, inputs[::-1]):
         if not x.type.dtype.is_complex and _is(r.splat(other), 1):
             return x
@@ -54,21 +59,16 @@ def div_one(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     return inputs[0] if not inputs[0].type.dtype.is_complex and _is(r.splat(inputs[1]), 1) else None
 
 
-def pow_whole(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
-    """pow(x, 1) -> x; pow(x, 2) -> square(x)."""
-    number = r.splat(inputs[1])
-    if inputs[0].type.dtype.is_complex:
-        return None
-    if _is(number, 1):
-        return inputs[0]
-    return r.emit(e.square, [inputs[0]]) if _is(number, 2) else None
+def pow_one(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
+    """pow(x, 1) -> x. (pow(x, 2) is not square(x) bit for bit: mathematical libraries differ.)"""
+    return inputs[0] if not inputs[0].type.dtype.is_complex and _is(r.splat(inputs[1]), 1) else None
 
 
 def small_power(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     """integer_pow by 1 -> x, by 2 -> square(x)."""
     if op.attrs["y"] == 1:
         return inputs[0]
-    return r.emit(e.square, inputs) if op.attrs["y"] == 2 else None
+    return r.emit(e.square, inputs) if op.attrs["y"] == 2 and not inputs[0].type.dtype.is_complex else None
 
 
 def involution(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
@@ -86,44 +86,78 @@ def same_choice(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     return None if number is None else cases[min(max(int(number), 0), len(cases) - 1)]
 
 
+def choice_of_truth(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
+    """select(c, False, True) -> c; select(c, True, False) -> not c."""
+    which, *cases = inputs
+    if len(cases) != 2 or any(v.type != op.outputs[0].type or v.type.dtype.kind != "bool" for v in inputs):
+        return None
+    no, yes = (r.splat(c) for c in cases)
+    if no is None or yes is None or bool(no) == bool(yes):
+        return None
+    return which if yes else r.emit(e.not_, [which])
+
+
 def bool_identity(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     """x and all-ones -> x; x or 0 -> x; x and x, x or x -> x."""
     if inputs[0] is inputs[1]:
         return inputs[0]
     for x, other in (inputs, inputs[::-1]):
         number = r.splat(other)
-        neutral = 0 if op.op is e.or_ else (True if x.type.dtype.kind == "bool" else -1)
-        if number is not None and (number == neutral or (neutral == -1 and int(number) == (1 << x.type.dtype.bits) - 1)):
+        dtype = x.type.dtype
+        bits = 1 if dtype.kind == "bool" else dtype.bits
+        neutral = 0 if op.op is e.or_ else (1 << bits) - 1
+        if number is not None and int(number) % (1 << bits) == neutral:
             return x
+    return None
+
+
+def bool_again(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
+    """ne(convert(b), 0) -> b for a bool b."""
+    for x, other in (inputs, inputs[::-1]):
+        before = r.producer(x)
+        if before is not None and before.op is e.convert and before.inputs[0].type.dtype.kind == "bool":
+            if _is(r.splat(other), 0) and x.type.dtype.name != "f8e8m0fnu":
+                return before.inputs[0]
     return None
 
 
 # -- types ---------------------------------------------------------------------------------------
 
 
+# Bits of the mantissa (the hidden one counted) and of the exponent.
+_FORMAT = {"bf16": (8, 8), "f16": (11, 5), "f32": (24, 8), "f64": (53, 11)}
+
+
 def _holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of ``narrow`` is exactly one of ``wide``."""
-    mantissa = {"bf16": (8, 8), "f16": (11, 5), "f32": (24, 8), "f64": (53, 11)}
+    n, w = _FORMAT.get(narrow.name), _FORMAT.get(wide.name)
     if narrow.is_float and wide.is_float:
-        n, w = mantissa.get(narrow.name), mantissa.get(wide.name)
         return bool(n and w and w[0] >= n[0] and w[1] >= n[1])
     if narrow.is_integer and wide.is_integer:
-        return wide.bits > narrow.bits and (wide.kind == "int" or narrow.kind == "uint") or narrow is wide
+        return (wide.bits > narrow.bits and (wide.kind == "int" or narrow.kind == "uint")) or narrow is wide
     if narrow.is_integer and wide.is_float:
-        return wide.name in mantissa and mantissa[wide.name][0] >= narrow.bits
-    return narrow.kind == "bool"
+        return bool(w and w[0] >= narrow.bits and w[1] > 5)
+    return narrow.kind == "bool" and (wide.is_integer or bool(w))
+
+
+def _one_rounding(source: DType, target: DType) -> bool:
+    """Whether converting ``source`` to ``target`` directly is sure to round once: libraries take
+    wide integers to short floats by way of f32."""
+    return not (source.is_integer and source.bits > 16 and target.is_inexact and target.bits < 32)
 
 
 def convert_chain(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     """convert to the same dtype -> x; narrow -> wide -> any: the wide step is skipped."""
-    x = inputs[0]
-    if x.type.dtype is op.attrs["dtype"]:
+    x, target = inputs[0], op.attrs["dtype"]
+    if x.type.dtype is target:
         return x
     before = r.producer(x)
-    if before is None or before.op is not e.convert or not _holds(x.type.dtype, before.inputs[0].type.dtype):
+    if before is None or before.op is not e.convert:
         return None
     source = before.inputs[0]
-    return source if source.type.dtype is op.attrs["dtype"] else r.emit(e.convert, [source], op.attrs)
+    if not _holds(x.type.dtype, source.type.dtype) or not _one_rounding(source.type.dtype, target):
+        return None
+    return source if source.type.dtype is target else r.emit(e.convert, [source], op.attrs)
 
 
 # -- movement ------------------------------------------------------------------------------------
@@ -210,8 +244,10 @@ def no_axes(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
 
 def known_size(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
     """dim_size of a size that is a number -> a constant."""
-    size = op.attrs["dim"]
-    return r.constant(size, op.attrs["dtype"]) if dims.is_static(size) else None
+    size, dtype = op.attrs["dim"], op.attrs["dtype"]
+    if not dims.is_static(size) or not dtype.is_integer or size >= 1 << (dtype.bits - 1):
+        return None
+    return r.constant(size, dtype)
 
 
 def wrapped_key(r: Rewriter, op: Operation, inputs: Inputs) -> Value | None:
@@ -226,12 +262,13 @@ RULES: dict[OpDef, Sequence[Rule]] = {
     e.sub: [sub_zero],
     e.mul: [mul_one],
     e.div: [div_one],
-    e.pow: [pow_whole],
+    e.pow: [pow_one],
     e.integer_pow: [small_power],
     e.neg: [involution],
     e.not_: [involution],
     e.conj: [involution],
-    e.select: [same_choice],
+    e.select: [same_choice, choice_of_truth],
+    registry()["ne"]: [bool_again],
     e.and_: [bool_identity],
     e.or_: [bool_identity],
     e.convert: [convert_chain],
@@ -249,5 +286,8 @@ RULES: dict[OpDef, Sequence[Rule]] = {
 
 
 def simplify(graph: Graph) -> Graph:
-    """The graph after one sweep of the rules above; values are equal bit for bit."""
+    """The graph after one sweep of the rules above; values are equal bit for bit.
+
+    What a rule makes superfluous stays in the graph until `prune`.
+    """
     return apply_rules(graph, RULES)[0]
