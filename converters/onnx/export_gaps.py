@@ -19,8 +19,6 @@ GAPS: dict[OpDef, str] = {
     e.conj: _COMPLEX,
     s.fft: _COMPLEX,
     la.eig: _COMPLEX,
-    la.eigh: _ITERATES,
-    la.svd: _ITERATES,
     la.schur: _ITERATES,
     la.tridiagonal: _REFLECTORS,
     r.rng_bit_generator: "XLA's stateful generators are not among ONNX's; draw from a threefry2x32 key",

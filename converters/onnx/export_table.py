@@ -19,6 +19,7 @@ from . import (
     export_series,
     export_sort,
     export_special,
+    export_spectral,
 )
 
 PARTS = (
@@ -33,6 +34,7 @@ PARTS = (
     export_control,
     export_random,
     export_linalg,
+    export_spectral,
     export_collective,
     export_nn,
 )
