@@ -92,7 +92,10 @@ def gather(
     if grids:
         # One grid alone decides the shape, so it is stretched; several stretch one another.
         grids[0] = grids[0].expand(lead)
-        result = moved[tuple(grids)]
+        if lead:
+            result = moved[tuple(grids)]
+        else:  # torch reads an index of rank 0 as a number, which cannot be traced
+            result = moved[tuple(g.reshape(1) for g in grids)].squeeze(0)
     else:
         result = moved.expand(*lead, *moved.shape)
     result = unbits(result, x.dtype)
