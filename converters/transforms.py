@@ -11,10 +11,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from unigraph.runtime import call
 
+from unigraph import dims
 from unigraph.errors import InputError
 from unigraph.graph import KEY, STATE, WEIGHT, Graph, Value
+from unigraph.runtime import call
 from unigraph.tree import unflatten
 
 from .jaxpr import compat
@@ -32,20 +33,12 @@ def grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
     scalar among the outputs. Raises InputError for unknown names, dtypes that have no derivative, or
     an output that is no scalar float.
     """
-
-    def transform(f: _Called) -> Callable[..., Any]:
-        return lambda x, rest: jax.grad(lambda x: _with_aux(f, x, rest, output), has_aux=True)(x)
-
-    return _differentiate(graph, wrt, output, transform, lambda g, aux: (g, aux[1]))
+    return _differentiate(graph, wrt, output, _gradient(output), lambda g, aux: (g, aux[1]))
 
 
 def value_and_grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
     """The graph of ``(outputs, gradient)``; see `grad`. The outputs keep their structure."""
-
-    def transform(f: _Called) -> Callable[..., Any]:
-        return lambda x, rest: jax.grad(lambda x: _with_aux(f, x, rest, output), has_aux=True)(x)
-
-    return _differentiate(graph, wrt, output, transform, lambda g, aux: ((aux[0], g), aux[1]))
+    return _differentiate(graph, wrt, output, _gradient(output), lambda g, aux: ((aux[0], g), aux[1]))
 
 
 def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
@@ -193,7 +186,7 @@ class _Called:
         return self._spec(value)
 
     def _spec(self, value: Value, axis: int | None = None, size: Any = None) -> Any:
-        shape = [compat.sizes.evaluate(d, self.sizes) for d in value.type.shape]
+        shape = [dims.evaluate(d, self.sizes) for d in value.type.shape]
         if axis is not None:
             shape.insert(axis if axis >= 0 else axis + len(shape) + 1, size)
         dtype = value.type.dtype
@@ -237,6 +230,11 @@ class _Called:
     def _leaves(self, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         found = call.match_inputs(self.graph, self.signature, args, dict(kwargs))
         return tuple(found[v] for v in self.graph.inputs)
+
+
+def _gradient(output: int) -> Callable[[_Called], Callable[..., Any]]:
+    """What gives ``(gradient, (outputs, new states))`` of one output."""
+    return lambda f: lambda x, rest: jax.grad(lambda x: _with_aux(f, x, rest, output), has_aux=True)(x)
 
 
 def _with_aux(f: _Called, x: Any, rest: Any, output: int) -> tuple[Any, Any]:
