@@ -244,7 +244,7 @@ FUNCTIONS = {
     "activations": (lambda x: (F.silu(x), F.elu(x), F.leaky_relu(x), F.softplus(x), F.hardtanh(x), F.gelu(x, approximate="tanh"), F.glu(x), F.mish(x), F.log_softmax(x, 0), F.logsigmoid(x), F.hardswish(x), F.selu(x)), X(3, 4)),
     "losses": (lambda x, y, t: (F.mse_loss(x, y), F.cross_entropy(x, t), F.cross_entropy(x, t, label_smoothing=0.1, ignore_index=1), F.smooth_l1_loss(x, y), F.binary_cross_entropy_with_logits(x, y.sigmoid()), F.nll_loss(x.log_softmax(1), t, reduction="sum"), F.cross_entropy(x, y.softmax(1))), X(3, 4), X(3, 4), torch.tensor([0, 1, 3])),
     "complex": (lambda x: (torch.complex(x, x).abs(), torch.view_as_real(torch.fft.fft(x)), torch.fft.irfft(torch.fft.rfft(x)), (x * 1j).imag), X(2, 6)),
-    "linalg": (lambda x: (torch.linalg.inv(x + 4 * torch.eye(3)), torch.linalg.det(x), torch.linalg.solve(x + 4 * torch.eye(3), x), torch.linalg.cholesky(x @ x.T + torch.eye(3)), torch.linalg.svdvals(x)), X(3, 3)),
+    "linalg": (lambda x: (torch.linalg.inv(x + 4 * torch.eye(3)), torch.linalg.det(x), torch.linalg.solve(x + 4 * torch.eye(3), x), torch.linalg.cholesky(x @ x.T + torch.eye(3)), torch.linalg.svdvals(x), torch.linalg.pinv(x + 4 * torch.eye(3), hermitian=True), torch.cdist(x, x + 1), F.pdist(x)), X(3, 3)),
     "nan": (lambda x: (x.isnan(), x.nan_to_num(), x.max(), x.sort()[0], x.argmax(), torch.fmax(x, torch.zeros(3)), x.sign(), x.isfinite()), torch.tensor([1.0, float("nan"), float("-inf")])),
     "interpolate": (lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x, size=(3, 7), mode="bilinear"), F.interpolate(x, size=(6, 6), mode="bicubic", align_corners=True)), X(1, 2, 4, 5)),
     "unfold": (lambda x: (x.unfold(1, 3, 2), F.unfold(x[None, None], 2)), X(4, 7)),

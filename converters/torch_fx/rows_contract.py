@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from unigraph import dims
 from unigraph.dtypes import bool_
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
@@ -126,6 +127,7 @@ rows(
         aten.linear: _linear,
         aten.einsum: _einsum,
         aten.tensordot: _tensordot,
+        aten.bilinear: lambda b, x, y, w, bias=None: _bilinear(b, x, y, w, bias),
         aten.kron: lambda b, x, y: _kron(b, x, y),
     }
 )
@@ -135,6 +137,15 @@ def _inner(b: Any, x: Value, y: Value) -> Value:
     if not x.type.rank or not y.type.rank:
         return b.mul(broadcast_to(b, x, b.shape), broadcast_to(b, y, b.shape))
     return b.dot_general(x, y, lhs_contracting=(x.type.rank - 1,), rhs_contracting=(y.type.rank - 1,))
+
+
+def _bilinear(b: Any, x: Value, y: Value, w: Value, bias: Value | None) -> Value:
+    """out[..., o] = sum of x[..., i] w[o, i, j] y[..., j]."""
+    lead = x.type.shape[:-1]
+    n = dims.product(lead)
+    x, y = reshape(b, x, (n, x.type.shape[-1])), reshape(b, y, (n, y.type.shape[-1]))
+    result = reshape(b, b.einsum(x, w, y, equation="ni,oij,nj->no"), b.shape)
+    return result if bias is None else b.add(result, broadcast_to(b, bias, result.type.shape))
 
 
 def _kron(b: Any, x: Value, y: Value) -> Value:

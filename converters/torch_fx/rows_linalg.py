@@ -205,7 +205,10 @@ def _lu_unpack(b: Any, factor: Value, pivots: Value, data: bool = True, unpack: 
 
 
 def _pinv(b: Any, x: Value, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Value:
-    """V diag(1/s) U^H with small singular values left out."""
+    """V diag(1/s) U^H with small singular values left out; ``hermitian`` reads the lower triangle only."""
+    if hermitian:
+        below = b.tril(x, diagonal=-1)
+        x = b.add(b.tril(x, diagonal=0), adjoint(b, below))
     s, u, vt = b.svd(x, full_matrices=False, compute_uv=True)
     real = s.type.dtype
     if rtol is None and atol is None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from unigraph.dtypes import bool_, i32, i64
@@ -414,3 +415,14 @@ def _cdist(b: Any, x: Value, y: Value, p: float = 2.0, compute_mode: Any = None)
     left = broadcast_to(b, reshape(b, x, (*x.type.shape[:-1], 1, width)), shape)
     right = broadcast_to(b, reshape(b, y, (*y.type.shape[:-2], 1, m, width)), shape)
     return vector_norm(b, b.sub(left, right), float(p), [len(shape) - 1])
+
+
+@row(aten._pdist_forward, aten.pdist)
+def _pdist(b: Any, x: Value, p: float = 2.0) -> Value:
+    """The p-norm of the difference of every two different rows, in the order of the upper triangle."""
+    n = x.type.shape[0]
+    if not isinstance(n, int):
+        raise Unsupported("pdist over a free number of rows", "fix that axis")
+    first, second = (b.constant(i.astype("int64")) for i in np.triu_indices(n, 1))
+    left, right = (b.take(x, i, axis=0, mode="clip") for i in (first, second))
+    return vector_norm(b, b.sub(left, right), float(p), [1])
