@@ -258,7 +258,7 @@ Pair = namedtuple("Pair", ["left", "right"])
 
 def test_nested_arguments_and_results() -> None:
     b = GraphBuilder()
-    x, y, z = (b.input(n, "f32", (2,)) for n in ("params.w", "params.b.0", "scale"))
+    y, x, z = (b.input(n, "f32", (2,)) for n in ("params.b.0", "params.w", "scale"))
     graph = b.build(Pair(b.mul(x, z), {"sum": b.add(y, z), "none": None}))
     args, kwargs = flatten(({"w": 0, "b": [1]}, None))[1], flatten({"scale": 0})[1]
     assert graph.signature is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 from unigraph import dims
 from unigraph.evaluate import Program, Row
@@ -88,7 +88,9 @@ def scan(
 def remat(*operands: Tensor, body: Branch) -> tuple[Tensor, ...]:
     """Intermediate values are computed again for the backward pass, where there is one."""
     if torch.is_grad_enabled() and any(x.requires_grad and not is_traced(x) for x in operands):
-        return tuple(checkpoint(body, *operands, use_reentrant=False))
+        # An early stop is an exception, which a program would take for a failure of its row.
+        with set_checkpoint_early_stop(False):
+            return tuple(checkpoint(body, *operands, use_reentrant=False))
     return body(*operands)
 
 

@@ -65,13 +65,13 @@ def from_numpy(x: np.ndarray, writable: bool = False) -> Tensor:
     memory if the tensor is to be ``writable``.
     """
     x = np.asarray(x)
+    if not x.dtype.isnative or any(s < 0 or s % x.itemsize for s in x.strides):
+        x = np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
     kind = dtype(x.dtype)
     target = to_torch(kind)
     if kind.bits < 8 and kind.is_integer:
         # NumPy keeps four bits without their sign, torch rows want the value in a byte.
         return torch.from_numpy(x.astype(np.int8 if kind.kind == "int" else np.uint8)).view(target)
-    if not x.dtype.isnative or any(s < 0 or s % x.itemsize for s in x.strides):
-        x = np.array(x, dtype=x.dtype.newbyteorder("="), order="C")
     if writable and not x.flags.writeable:
         x = x.copy()
     carrier = _CARRIER.get(target)

@@ -389,8 +389,8 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
         return narrow(whole, target) if dtype.bits < 8 or dtype.name == "u64" and source.name == "i64" else whole.to(target)
     if source.name == "u64":
         return x.to(target)
-    value = x.to(torch.float32) if source.bits < 16 and source.is_float or dtype.bits < 16 else widen(x)
-    return value.to(target)
+    value = x if x.dtype is torch.bool else widen(x)
+    return (value.to(torch.float32) if dtype.bits < 16 else value).to(target)
 
 
 def _float_to_int(x: Tensor, dtype: DType) -> Tensor:

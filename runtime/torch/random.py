@@ -93,11 +93,11 @@ def _philox_bits(k0: Tensor, k1: Tensor, counter: Tensor, shape: Sizes, double: 
     count = math.prod(shape)
     blocks = -(-count * (2 if double else 1) // 4)
     low = torch.arange(blocks, device=k0.device) + counter
-    # The counter of a block has 128 bits; only the low 64 are kept in the state.
+    # The counter of a block has 128 bits: the high half starts from the key and takes the carry.
     least = -(1 << 63)
-    carry = ((low ^ least) < (counter ^ least)).to(torch.int64)
-    words = torch.stack(_philox((k0, k1), [low & MASK, logical_right(low, 32), carry, torch.zeros_like(low)]), -1)
-    words = words.reshape(-1)
+    high = (k0 | (k1 << 32)) + ((low ^ least) < (counter ^ least)).to(torch.int64)
+    block = [low & MASK, logical_right(low, 32), high & MASK, logical_right(high, 32)]
+    words = torch.stack(_philox((k0, k1), block), -1).reshape(-1)
     if double:
         pairs = words.reshape(-1, 2)
         words = pairs[:, 0] | (pairs[:, 1] << 32)
