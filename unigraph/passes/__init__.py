@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 from ..errors import GraphError
 from ..graph import Graph
 from ..stats import bytes_text
+from .decompose import decompose as decompose
 from .fold import fold as fold
 from .fuse import fuse as fuse
 from .prune import prune as prune
