@@ -15,16 +15,20 @@ from unigraph.errors import Unsupported
 _T = onnx.TensorProto
 TO_ONNX: dict[str, int] = {
     "bool": _T.BOOL,
+    "i2": _T.INT2,
     "i4": _T.INT4,
     "i8": _T.INT8,
     "i16": _T.INT16,
     "i32": _T.INT32,
     "i64": _T.INT64,
+    "u2": _T.UINT2,
     "u4": _T.UINT4,
     "u8": _T.UINT8,
     "u16": _T.UINT16,
     "u32": _T.UINT32,
     "u64": _T.UINT64,
+    "f4e2m1fn": _T.FLOAT4E2M1,
+    "f8e8m0fnu": _T.FLOAT8E8M0,
     "f8e4m3fn": _T.FLOAT8E4M3FN,
     "f8e4m3fnuz": _T.FLOAT8E4M3FNUZ,
     "f8e5m2": _T.FLOAT8E5M2,
@@ -39,7 +43,7 @@ TO_ONNX: dict[str, int] = {
 FROM_ONNX: dict[int, DType] = {number: dtypes.dtype(name) for name, number in TO_ONNX.items()}
 
 # The first opset in which a dtype may stand in a model at all.
-_SINCE = {"f8e4m3fn": 19, "f8e4m3fnuz": 19, "f8e5m2": 19, "f8e5m2fnuz": 19, "i4": 21, "u4": 21}
+_SINCE = {"f8e4m3fn": 19, "f8e4m3fnuz": 19, "f8e5m2": 19, "f8e5m2fnuz": 19, "i4": 21, "u4": 21, "f4e2m1fn": 23, "f8e8m0fnu": 24, "i2": 25, "u2": 25}
 
 
 def to_onnx_dtype(dtype: DType, opset: int) -> int:

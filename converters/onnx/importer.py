@@ -11,7 +11,9 @@ import onnx
 from unigraph.builder import GraphBuilder
 from unigraph.dims import Dim
 from unigraph.errors import FormatError, Gaps, InputError, TypeCheckError, Unsupported
-from unigraph.graph import Graph, Value
+from unigraph.dtypes import DType
+from unigraph.graph import INPUT, Graph, Value
+from unigraph.tree import DICT, LEAF, LIST, NONE, TUPLE, Signature, Tree, flatten
 from unigraph.types import TensorType
 
 from . import import_control, import_elementwise, import_movement, import_nn, import_reduce
@@ -29,19 +31,30 @@ BOOKS = (
 )
 
 
-def from_onnx(model_or_path: Any, *, shapes: Mapping[str, Sequence[Any]] | None = None) -> Graph:
+def from_onnx(
+    model_or_path: Any,
+    *,
+    shapes: Mapping[str, Sequence[Any] | None] | None = None,
+    values: Mapping[str, Any] | None = None,
+) -> Graph:
     """A graph from an ONNX model: a path, its bytes, or a ModelProto (opset 1 and up).
 
     Inputs keep their names; named dims become symbolic sizes, unnamed ones get a name from input
-    and axis. ``shapes`` replaces the declared shape of an input by name (ints or names). Floating
-    initializers become weights under their names. The graph returns a tuple in output order (bare
-    arrays; sequences as lists).
+    and axis. ``shapes`` replaces the declared shape of an input by name (ints or names); for a sequence
+    it lists the shapes of its items, for an optional that is absent it is None. ``values`` fixes inputs:
+    they are constants of the graph then, which a model needs whose input decides a rank or an axis.
+    Floating initializers become weights under their names. The graph returns a tuple in output order
+    (bare arrays; sequences as lists). Nodes that draw at random (dropout in training mode too) add one
+    input, a key.
 
-    Raises FormatError for a broken model, InputError for a wrong name in ``shapes``, and
+    Raises FormatError for a broken model, InputError for a wrong name in ``shapes`` or ``values``, and
     UnsupportedError listing every node that cannot be carried.
     """
     model, folder = read(model_or_path)
-    return Importer(model, folder).run(shapes or {})
+    return Importer(model, folder).run(shapes or {}, values or {})
+
+
+_ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 
 
 class Importer:
@@ -55,11 +68,11 @@ class Importer:
         self.data_sizes: list[str] = []  # names of sizes known only at run time
         self.functions = {(f.domain, f.name): f for f in model.functions}
 
-    def run(self, shapes: Mapping[str, Sequence[Any]]) -> Graph:
+    def run(self, shapes: Mapping[str, Sequence[Any] | None], values: Mapping[str, Any]) -> Graph:
         graph = self.model.graph
         env: dict[str, Operand] = {"": None}
         held = {t.name for t in graph.initializer}
-        self._inputs(graph, env, held, shapes)
+        args, names = self._inputs(graph, env, held, shapes, values)
         self._initializers(graph, env)
         self.walk(graph.node, env)
         outputs = [self.output(o.name, env) for o in graph.output]
@@ -67,37 +80,100 @@ class Importer:
         for proto, x in zip(graph.output, outputs):
             if isinstance(x, Value):
                 self.b.label(x, proto.name)
-        return self.b.build(tuple(outputs))
+        leaves, out = flatten(tuple(outputs), lambda x: isinstance(x, Value))
+        signature = Signature(Tree(TUPLE, tuple(args)), Tree(DICT), out, tuple(names))
+        return self.b.build(tuple(leaves), signature=signature)
 
     # -- sources ---------------------------------------------------------------------------------
 
     def _inputs(
-        self, graph: onnx.GraphProto, env: dict[str, Operand], held: set[str], shapes: Mapping[str, Any]
-    ) -> None:
+        self,
+        graph: onnx.GraphProto,
+        env: dict[str, Operand],
+        held: set[str],
+        shapes: Mapping[str, Any],
+        values: Mapping[str, Any],
+    ) -> tuple[list[Tree], list[str]]:
+        """Add the inputs to ``env``; the structure and the name of each that the caller passes."""
         names = [i.name for i in graph.input if i.name not in held]
-        unknown = [name for name in shapes if name not in names]
-        if unknown:
-            raise InputError(f"shapes: there is no input {unknown[0]!r}; the model takes {', '.join(names)}")
+        for what, given in (("shapes", shapes), ("values", values)):
+            unknown = [name for name in given if name not in names]
+            if unknown:
+                raise InputError(f"{what}: there is no input {unknown[0]!r}; the model takes {', '.join(names)}")
+        args, passed = [], []
         for proto in graph.input:
             if proto.name in held:
                 continue
             if proto.name in env:
                 raise FormatError("two inputs have this name", f"input {proto.name!r}")
-            if not proto.type.HasField("tensor_type"):
-                raise FormatError("only tensors can be passed in, not sequences or optionals", f"input {proto.name!r}")
-            kind = FROM_ONNX.get(proto.type.tensor_type.elem_type)
-            if kind is None:
-                raise FormatError("strings cannot be passed in", f"input {proto.name!r}")
-            env[proto.name] = self.b.input(proto.name, kind, self._shape(proto, shapes))
+            if proto.name in values:
+                env[proto.name] = self._fixed(proto, values[proto.name])
+                continue
+            env[proto.name], tree = self._input(proto, proto.type, shapes)
+            args.append(tree)
+            passed.append(proto.name)
+        return args, passed
+
+    def _input(self, proto: onnx.ValueInfoProto, type_: onnx.TypeProto, shapes: Mapping[str, Any]) -> tuple[Operand, Tree]:
+        """An input and its structure: a tensor, or a sequence or optional whose structure ``shapes`` tells."""
+        where = f"input {proto.name!r}"
+        kind = type_.WhichOneof("value")
+        if kind == "optional_type":
+            if proto.name not in shapes:
+                raise FormatError("is optional: give its shape, or None, with from_onnx(path, shapes={...})", where)
+            if shapes[proto.name] is None:
+                return None, Tree(NONE)
+            return self._input(proto, type_.optional_type.elem_type, shapes)
+        if kind == "sequence_type":
+            item = type_.sequence_type.elem_type.tensor_type
+            if proto.name not in shapes:
+                raise FormatError("is a sequence: give the shapes of its items with from_onnx(path, shapes={...})", where)
+            items = [
+                self.b.input(f"{proto.name}_{i}", self._dtype(item, where), shape)
+                for i, shape in enumerate(shapes[proto.name])
+            ]
+            return items, Tree(LIST, tuple(Tree(LEAF) for _ in items))
+        if kind != "tensor_type":
+            raise FormatError(f"a {kind or 'value without type'} cannot be passed in", where)
+        return self.b.input(proto.name, self._dtype(type_.tensor_type, where), self._shape(proto, shapes)), Tree(LEAF)
+
+    def _dtype(self, type_: onnx.TypeProto.Tensor, where: str) -> DType:
+        kind = FROM_ONNX.get(type_.elem_type)
+        if kind is None:
+            name = onnx.TensorProto.DataType.Name(type_.elem_type) if type_.elem_type in _ELEMENT_TYPES else "unknown"
+            raise FormatError(f"tensors of element type {name} cannot be passed in", where)
+        return kind
+
+    def _fixed(self, proto: onnx.ValueInfoProto, given: Any) -> Operand:
+        """An input that is a constant from now on."""
+        kind = self._dtype(proto.type.tensor_type, f"input {proto.name!r}")
+        data = np.asarray(given).astype(kind.numpy)
+        return self.held_constant(data)
+
+    def origins(self, x: Value) -> list[str]:
+        """Names of the model's inputs that a value is computed from."""
+        made = {out: op for op in self.b._edges for out in op.outputs}
+        found, seen, left = [], set(), [x]
+        while left:
+            value = left.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value.role == INPUT:
+                found.append(value.name)
+            elif value in made:
+                left.extend(made[value].inputs)
+        return sorted(found)
 
     def _shape(self, proto: onnx.ValueInfoProto, shapes: Mapping[str, Any]) -> list[Dim | str]:
-        declared = proto.type.tensor_type.shape.dim
+        type_ = proto.type.optional_type.elem_type if proto.type.HasField("optional_type") else proto.type
+        declared = type_.tensor_type.shape.dim
         if proto.name in shapes:
             given = list(shapes[proto.name])
-            if proto.type.tensor_type.HasField("shape") and len(given) != len(declared):
+            if type_.tensor_type.HasField("shape") and len(given) != len(declared):
                 raise InputError(f"shapes: input {proto.name!r} has rank {len(declared)}, got {given}")
             return given
-        if not proto.type.tensor_type.HasField("shape"):
+        if not type_.tensor_type.HasField("shape"):
             raise FormatError("has no shape: give it with from_onnx(path, shapes={...})", f"input {proto.name!r}")
         found: list[Dim | str] = []
         for axis, d in enumerate(declared):

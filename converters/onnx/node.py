@@ -54,6 +54,7 @@ class Sizes:
         return b.reshape(flat, shape=self.array.shape) if self.array.shape != (len(parts),) else flat
 
 
+# A tensor, sizes, a sequence (a list), or an absent optional.
 Operand = Value | Sizes | list | None
 
 
@@ -110,20 +111,34 @@ class Node:
         Raises Unsupported when the length is not known either.
         """
         x = self.inputs[i]
+        known = self.known_sizes(i)
+        if known is not None:
+            return known
+        if isinstance(x, Value) and x.type.dtype.is_integer and x.type.is_static and x.type.rank <= 1:
+            return self.sized(x)
+        raise self.depends(i, "decides a shape")
+
+    def known_sizes(self, i: int) -> tuple[Dim, ...] | None:
+        """Input ``i`` as sizes known at import (ints or expressions), or None."""
+        x = self.inputs[i]
         if isinstance(x, Sizes):
             return tuple(x.array.reshape(-1))
-        if isinstance(x, Value):
-            array = self.b.array(x)
-            if array is not None:
-                return tuple(int(n) for n in array.reshape(-1))
-            if x.type.dtype.is_integer and x.type.is_static and x.type.rank <= 1:
-                return self._sized(x)
-        raise Unsupported(
-            f"{self.op_type}: input {i} decides a shape and depends on data",
-            "fix the shapes with from_onnx(path, shapes={...})",
-        )
+        array = self.b.array(x) if isinstance(x, Value) else None
+        return None if array is None else tuple(int(n) for n in array.reshape(-1))
 
-    def _sized(self, x: Value) -> tuple[Dim, ...]:
+    def depends(self, i: int, what: str = "must be constant") -> Unsupported:
+        """The error for an input that must be known at import, naming the model inputs that would make it so."""
+        x = self.inputs[i] if i < len(self.inputs) else None
+        names = self.importer.origins(x) if isinstance(x, Value) else []
+        hint = (
+            f"fix the input with from_onnx(path, values={{{', '.join(f'{name!r}: ...' for name in names)}}})"
+            if names
+            else "fix the shapes with from_onnx(path, shapes={...})"
+        )
+        return Unsupported(f"{self.op_type}: input {i} {what}, and depends on data", hint)
+
+    def sized(self, x: Value) -> tuple[Dim, ...]:
+        """The elements of an integer vector (or scalar) as sizes known only at run time."""
         flat = x if x.type.rank else self.b.reshape(x, shape=(1,))
         first = len(self.importer.data_sizes)
         names = tuple(f"u{first + j}" for j in range(int(flat.type.shape[0])))
@@ -132,9 +147,14 @@ class Node:
 
     def ints(self, i: int) -> tuple[int, ...]:
         """Input ``i`` as plain integers (axes, pads, repeats)."""
-        found = self.sizes(i)
+        found = self.known_sizes(i)
+        if found is None:
+            raise self.depends(i)
         if not all(map(dims.is_static, found)):
-            raise Unsupported(f"{self.op_type}: input {i} must be constant, got {[dims.to_text(d) for d in found]}")
+            raise Unsupported(
+                f"{self.op_type}: input {i} must be constant, got {[dims.to_text(d) for d in found]}",
+                "fix the shapes with from_onnx(path, shapes={...})",
+            )
         return tuple(int(d) for d in found)
 
     def array(self, i: int) -> np.ndarray:
@@ -144,8 +164,13 @@ class Node:
             return x.numpy()
         array = self.b.array(x) if isinstance(x, Value) else None
         if array is None:
-            raise Unsupported(f"{self.op_type}: input {i} must be constant")
+            raise self.depends(i)
         return array
+
+    def is_known(self, i: int) -> bool:
+        """Whether input ``i`` is an array known at import."""
+        x = self.inputs[i]
+        return x.is_static if isinstance(x, Sizes) else isinstance(x, Value) and self.b.array(x) is not None
 
     def scalar(self, i: int) -> Any:
         """Input ``i``, a constant of one element, as a Python number."""
