@@ -1,0 +1,1 @@
+"""Benchmarks: what the project promises about cost, measured. ``python -m bench`` runs all of them."""
