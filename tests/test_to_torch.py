@@ -154,7 +154,7 @@ def test_scan(length: int, reverse: bool) -> None:
 
     graph = b.build(b.scan(w, h, xs, length=length, num_consts=1, num_carry=1, reverse=reverse, body=body))
     module = to_torch(graph)
-    last, ys = agree(graph, torch.zeros(2), torch.from_numpy(f32(length, 2)), module=module)
+    _, ys = agree(graph, torch.zeros(2), torch.from_numpy(f32(length, 2)), module=module)
     assert ys.shape == (length, 2)
     ys.sum().backward()
     assert module.w.grad is not None and torch.isfinite(module.w.grad).all()
@@ -205,7 +205,10 @@ def test_dropout_takes_its_key_in_any_integer_dtype() -> None:
 def test_batch_norm_state_is_written_back() -> None:
     b = GraphBuilder()
     x = b.input("x", "f32", ("n", 3))
-    mean, variance = b.state("bn.running_mean", np.zeros(3, np.float32)), b.state("bn.running_var", np.ones(3, np.float32))
+    mean, variance = (
+        b.state("bn.running_mean", np.zeros(3, np.float32)),
+        b.state("bn.running_var", np.ones(3, np.float32)),
+    )
     y, new_mean, new_variance = b.batch_norm_train(x, mean, variance, epsilon=1e-5, momentum=0.1)
     b.update(mean, new_mean)
     b.update(variance, new_variance)
@@ -276,7 +279,14 @@ def test_sizes_from_expressions_and_constraints() -> None:
     b = GraphBuilder("sizes", {"n": Constraint(min=1, multiple_of=4)})
     x = b.input("x", "f32", ("2*n + 1",))
     halved = b.slice(x, start=(0,), limit=("n",))
-    graph = b.build((b.add(halved, b.convert(b.broadcast_in_dim(b.size("n + 2"), shape=("n",), broadcast_dimensions=()), dtype="f32")),))
+    graph = b.build(
+        (
+            b.add(
+                halved,
+                b.convert(b.broadcast_in_dim(b.size("n + 2"), shape=("n",), broadcast_dimensions=()), dtype="f32"),
+            ),
+        )
+    )
     module = to_torch(graph)
     for n in (4, 12):
         (y,) = module(torch.zeros(2 * n + 1))

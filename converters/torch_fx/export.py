@@ -7,21 +7,23 @@ import keyword
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import fx
-from unigraph.runtime.call import signature_of
-from unigraph.runtime.torch.compat import fake_mode, real_tensors, size_expression, symbolic_size
-from unigraph.runtime.torch.dtypes import from_numpy
-from unigraph.runtime.torch.dtypes import to_torch as torch_dtype
-from unigraph.runtime.torch.table import PARTS, TorchTable
 
 from unigraph import dims, tree
 from unigraph.errors import EngineError, InputError
 from unigraph.evaluate import Program, Row
 from unigraph.graph import KEY, STATE, WEIGHT, Graph, Operation, Value
+from unigraph.runtime.call import signature_of
+from unigraph.runtime.torch.compat import fake_mode, real_tensors, size_expression, symbolic_size
+from unigraph.runtime.torch.dtypes import from_numpy
+from unigraph.runtime.torch.dtypes import to_torch as torch_dtype
+from unigraph.runtime.torch.table import PARTS, TorchTable
+from unigraph.ops.nn_norm import batch_norm
 from unigraph.tree import DATACLASS, DICT, LEAF, NAMEDTUPLE, NONE, Tree
 from unigraph.types import TensorType
 
@@ -105,9 +107,9 @@ class _Export:
         nodes = [self.recorder.node_of(x) for x in results]
         count = len(self.graph.outputs)
         output = self._output(self.signature.out, iter(nodes[:count]))
-        finish = self.fx.output(output)
         for value in self.fakes:
             self.recorder.node_of(self.fakes[value])  # a weight that nothing reads stays in the module
+        finish = self.fx.output(output)
         with self.fx.inserting_before(finish):
             for (state, _), node in zip(self.graph.states, nodes[count:], strict=True):
                 held = self.fx.get_attr(self.paths[state])
@@ -121,7 +123,9 @@ class _Export:
         """A traced size for each symbol, all of different value and within its constraint."""
         sizes: dict[str, Any] = {}
         taken: set[int] = set()
-        known = set().union(*(v.type.symbols() for v in self.graph.inputs), *(v.type.symbols() for v in self.graph.data))
+        known = set().union(
+            *(v.type.symbols() for v in self.graph.inputs), *(v.type.symbols() for v in self.graph.data)
+        )
         for name in sorted(known):
             bound = self.graph.symbols.get(name) or dims.Constraint()
             hint = -(-max(bound.min, 5 + 2 * len(taken)) // bound.multiple_of) * bound.multiple_of
@@ -231,15 +235,22 @@ class _Export:
             if value.role not in (WEIGHT, STATE):
                 continue
             if value.role == STATE and array is None:
-                raise InputError(f"state {value.name!r} holds no data: load the graph with weights=... or graph.bind(...)")
+                raise InputError(
+                    f"state {value.name!r} holds no data: load the graph with weights=... or graph.bind(...)"
+                )
             identity = _identity(array, value)
             held = tied.get(identity)
             if held is None:
-                held = tied[identity] = _tensor(value, array)
+                held = tied[identity] = _tensor(value, array, self._is_statistic(value))
             path = self.paths[value] = _install(self.frame.root, value.name, held)
             fake = self.fakes[value] = self._fake(value.type)
             self.recorder.alive.append(fake)
-            self.recorder.sources[id(fake)] = lambda path=path, state=value.role == STATE: self._read(path, state)
+            self.recorder.sources[id(fake)] = partial(self._read, path, value.role == STATE)
+
+    def _is_statistic(self, value: Value) -> bool:
+        """True for the running statistics of a batch norm at inference, which torch does not differentiate."""
+        uses = self.graph.uses[value]
+        return bool(uses) and all(op.op is batch_norm and value in op.inputs[1:3] for op in uses)
 
     def _read(self, path: str, state: bool) -> fx.Node:
         """A state is copied: its buffer changes at the end, while a backward pass may still need it."""
@@ -286,7 +297,7 @@ def _identity(array: Any, value: Value) -> Any:
     return place, array.shape, array.strides, value.type.dtype.name, value.role
 
 
-def _tensor(value: Value, array: Any) -> Tensor:
+def _tensor(value: Value, array: Any, fixed: bool) -> Tensor:
     type_ = value.type
     if array is None:
         if not type_.is_static:
@@ -294,7 +305,7 @@ def _tensor(value: Value, array: Any) -> Tensor:
         tensor = torch.empty([int(d) for d in type_.shape], dtype=torch_dtype(type_.dtype), device="meta")
     else:
         tensor = from_numpy(np.asarray(array), writable=True)
-    trains = value.role == WEIGHT and type_.dtype.is_inexact and type_.dtype.bits >= 16
+    trains = not fixed and value.role == WEIGHT and type_.dtype.is_inexact and type_.dtype.bits >= 16
     return torch.nn.Parameter(tensor) if trains else tensor
 
 
@@ -329,4 +340,3 @@ def _part(name: str) -> str:
     """One component of a path, without characters that could leave a string in code."""
     plain = re.sub(r"[^\w\-/:+ ]", "_", name) or "_"
     return f"{plain}_" if plain in _TAKEN else plain
-

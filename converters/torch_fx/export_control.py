@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
-from unigraph.runtime.torch import control
-from unigraph.runtime.torch.compat import higher_order, unrecorded
 
 from unigraph.opdef import OpDef
 from unigraph.ops import control as c
+from unigraph.runtime.torch import control
+from unigraph.runtime.torch.compat import higher_order, unrecorded
 
 from .recorder import Frame, Lifts, Recorder
 
@@ -40,11 +40,13 @@ class Regions:
         with self.recorder.inside(frame):
             results = list(run(*operands))
             nodes: list[fx.Node] = []
-            storages = {StorageWeakRef(x.untyped_storage()) for x in (*operands, *lifts.things) if isinstance(x, Tensor)}
+            storages = {
+                StorageWeakRef(x.untyped_storage()) for x in (*operands, *lifts.things) if isinstance(x, Tensor)
+            }
             for x in results:
                 node, storage = self.recorder.node_of(x), StorageWeakRef(x.untyped_storage())
                 if storage in storages or id(x) in self.recorder.constants or not x.is_contiguous():
-                    options = {"memory_format": torch.contiguous_format}
+                    options: dict[str, Any] = {"memory_format": torch.contiguous_format}
                     node = frame.graph.call_method("clone", (node,), options)
                 storages.add(storage)
                 nodes.append(node)

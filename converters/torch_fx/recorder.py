@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import fx
 from torch.overrides import TorchFunctionMode
-from unigraph.runtime.torch.compat import real_tensors, size_expression
-from unigraph.runtime.torch.dtypes import from_numpy, is_weak
 
 from unigraph.errors import EngineError
+from unigraph.runtime.torch.compat import real_tensors, size_expression
+from unigraph.runtime.torch.dtypes import from_numpy, is_weak
 
 Tensor = torch.Tensor
 
@@ -34,10 +34,23 @@ _LITERALS: Mapping[Any, tuple[int, ...]] = {
     torch.where: (1, 2), torch.bitwise_and: (1,), torch.bitwise_or: (1,), torch.bitwise_xor: (1,),
 }  # fmt: skip
 _NUMBER: Mapping[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+# Arguments that torch's own wrappers fill in with their defaults.
+_NOISE = (("inplace", False), ("_stacklevel", 3))
 _SPREADS = frozenset({"expand", "reshape", "__getitem__", "permute"})
 _NUMBERS = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.bfloat16}
     | {torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8}
+)
+
+
+def _recurrent(x: Tensor, start: Any, *rest: Any) -> tuple[Tensor, ...]:
+    """Stand-ins for the results of torch.lstm and its kin, which take no traced sizes."""
+    states = start if isinstance(start, tuple) else (start,)
+    return (x.new_empty((*x.shape[:2], states[0].shape[-1])), *(torch.empty_like(h) for h in states))
+
+
+_RESULTS: Mapping[Any, Callable[..., Any]] = dict.fromkeys(
+    (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), _recurrent
 )
 
 
@@ -129,7 +142,7 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        result = func(*args, **kwargs)
+        result = _RESULTS.get(func, func)(*args, **kwargs)
         leaves = result if isinstance(result, (tuple, list)) else (result,)
         made = any(isinstance(r, Tensor) for r in leaves) and not isinstance(result, torch.Size)
         if made or func is Tensor.item:
@@ -140,7 +153,7 @@ class Recorder(TorchFunctionMode):
         frame = self.frame
         op, target, args = _call_of(func, args)
         given = self._literals(target, [self.argument(a) for a in args], args, result)
-        named = {k: self.argument(v) for k, v in kwargs.items()}
+        named = {k: self.argument(v) for k, v in kwargs.items() if v is not None and (k, v) not in _NOISE}
         if func in _FACTORIES and named.get("device") is None and frame.device is not None:
             named["device"] = frame.device
         node = frame.graph.create_node(op, target, tuple(given), named, name=self._name(target))
@@ -238,7 +251,7 @@ class Recorder(TorchFunctionMode):
         frame = self.frame
         if array.ndim == 0 and not is_weak(x.dtype):
             value = _NUMBER[array.dtype.kind if array.dtype.kind in _NUMBER else "f"](array)
-            options = {"dtype": x.dtype} | ({} if frame.device is None else {"device": frame.device})
+            options: dict[str, Any] = {"dtype": x.dtype} | ({} if frame.device is None else {"device": frame.device})
             node = frame.graph.call_function(torch.full, ((), value), options)
             frame.numbers[node] = value
             return node
@@ -326,7 +339,7 @@ def _call_of(func: Any, args: Sequence[Any]) -> tuple[str, Any, Sequence[Any]]:
     if name == "__get__":  # a property such as x.mT
         return "call_function", builtins.getattr, [args[0], func.__self__.__name__]
     method = isinstance(func, (types.MethodDescriptorType, types.WrapperDescriptorType))
-    if not method and not getattr(func, "__qualname__", "").startswith("Tensor."):
+    if not method and getattr(func, "__module__", "") != "torch._tensor":
         return "call_function", func, args
     if not name.startswith("__"):
         return "call_method", name, args

@@ -40,7 +40,7 @@ def unrecorded() -> Iterator[None]:
 
 def higher_order(name: str) -> Any:
     """The operator ``cond``, ``while_loop`` or ``scan`` as a graph calls it. It runs eagerly without a compiler."""
-    import torch._higher_order_ops  # noqa: F401  registers them
+    import torch._higher_order_ops
 
     return getattr(torch.ops.higher_order, name)
 

@@ -63,7 +63,7 @@ def _matmul(x: Tensor, y: Tensor, lc: Ints, rc: Ints, lb: Ints, rb: Ints) -> Ten
     leading = tuple(range(n))
     if len(lc) != 1 or lb != leading or rb != leading or lc[0] != x.ndim - 1:
         return None
-    if n and x.ndim != n + 2 or y.ndim != n + 2:
+    if (n and x.ndim != n + 2) or y.ndim != n + 2:
         return None
     if rc[0] == y.ndim - 2:
         return torch.matmul(x, y)

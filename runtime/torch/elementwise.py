@@ -281,7 +281,9 @@ def wrapped(x: Tensor, t: torch.dtype) -> Tensor:
 
 def logical_right(x: Tensor, amount: int | Tensor) -> Tensor:
     """``x >> amount`` of an i64, filling with zeros; 0 <= amount < 64."""
-    mask = ~((-1 << (63 - amount)) << 1) if isinstance(amount, int) else ~((torch.full_like(x, -1) << (63 - amount)) << 1)
+    mask = (
+        ~((-1 << (63 - amount)) << 1) if isinstance(amount, int) else ~((torch.full_like(x, -1) << (63 - amount)) << 1)
+    )
     return (x >> amount) & mask
 
 
@@ -386,7 +388,11 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
         if source.is_float:
             return _float_to_int(x, dtype)
         whole = x.to(torch.int32) if x.dtype is torch.bool else widen(x)
-        return narrow(whole, target) if dtype.bits < 8 or dtype.name == "u64" and source.name == "i64" else whole.to(target)
+        return (
+            narrow(whole, target)
+            if dtype.bits < 8 or (dtype.name == "u64" and source.name == "i64")
+            else whole.to(target)
+        )
     if source.name == "u64":
         return x.to(target)
     value = x if x.dtype is torch.bool else widen(x)

@@ -23,7 +23,13 @@ Ints = tuple[int, ...]
 
 
 def _starts(
-    x: Tensor, indices: Tensor, index_map: Ints, batching: Ints, indices_batching: Ints, sizes: Sequence[int], check: bool
+    x: Tensor,
+    indices: Tensor,
+    index_map: Ints,
+    batching: Ints,
+    indices_batching: Ints,
+    sizes: Sequence[int],
+    check: bool,
 ) -> tuple[dict[int, Tensor], Tensor | None]:
     """Where each window starts along the axes that move, made to fit; and which windows fitted.
 
@@ -223,7 +229,7 @@ def nonzero(x: Tensor, symbol: str) -> Tensor:
 
 def sized(sizes: Tensor, symbols: tuple[str, ...]) -> Tensor:
     """The sizes leave the device: they are the shape of the result."""
-    wanted = [widen(sizes)[i].item() for i in range(len(symbols))]
+    wanted: list[Any] = [widen(sizes)[i].item() for i in range(len(symbols))]
     return torch.full((), False, device=sizes.device).expand(wanted)
 
 

@@ -17,7 +17,7 @@ Tensor = torch.Tensor
 
 def cholesky(x: Tensor) -> Tensor:
     factor, info = torch.linalg.cholesky_ex(x)
-    return torch.where((info == 0)[..., None, None], factor, torch.nan)
+    return torch.where((info == 0)[..., None, None], factor, torch.nan).tril()
 
 
 def triangular_solve(

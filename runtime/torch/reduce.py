@@ -20,7 +20,20 @@ from unigraph.opdef import OpDef
 from unigraph.ops import reduce as r
 from unigraph.ops.shapes import windows
 
-from .dtypes import SHORT, bits, from_order, from_torch, full, highest, lowest, narrow, to_order, unbits, wide_float, widen
+from .dtypes import (
+    SHORT,
+    bits,
+    from_order,
+    from_torch,
+    full,
+    highest,
+    lowest,
+    narrow,
+    to_order,
+    unbits,
+    wide_float,
+    widen,
+)
 from .elementwise import convert, ring
 from .movement import _static_equal, pad_axis
 
@@ -278,7 +291,8 @@ def _fit(value: Any, x: Tensor) -> Any:
     return -(1 << 63) if x.dtype is torch.uint64 and value == 0 else value
 
 
-_POOLS = {1: (F.max_pool1d, F.avg_pool1d), 2: (F.max_pool2d, F.avg_pool2d), 3: (F.max_pool3d, F.avg_pool3d)}
+_MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_SUM_POOLS = {2: F.avg_pool2d, 3: F.avg_pool3d}  # with a divisor of one's own, which avg_pool1d has not
 
 
 def _spatial(x: Tensor, window: Ints, strides: Ints) -> list[int] | None:
@@ -306,7 +320,7 @@ def _max_pool(x: Tensor, window: Ints, strides: Ints, steps: Ints, counts: Ints)
     if axes is None:
         return None
     k, s, d = ([v[a] for a in axes] for v in (window, strides, steps))
-    return _pooled(x, axes, lambda v: _POOLS[len(axes)][0](v, k, s, 0, d))
+    return _pooled(x, axes, lambda v: _MAX_POOLS[len(axes)](v, k, s, 0, d))
 
 
 def _min_pool(x: Tensor, *options: Any) -> Tensor | None:
@@ -316,10 +330,10 @@ def _min_pool(x: Tensor, *options: Any) -> Tensor | None:
 
 def _sum_pool(x: Tensor, window: Ints, strides: Ints, steps: Ints, counts: Ints) -> Tensor | None:
     axes = _spatial(x, window, strides)
-    if axes is None or len(axes) == 1 or any(steps[a] > 1 for a in axes):
+    if axes is None or len(axes) not in _SUM_POOLS or any(steps[a] > 1 for a in axes):
         return None
     k, s = ([v[a] for a in axes] for v in (window, strides))
-    return _pooled(x, axes, lambda v: _POOLS[len(axes)][1](v, k, s, divisor_override=1))
+    return _pooled(x, axes, lambda v: _SUM_POOLS[len(axes)](v, k, s, divisor_override=1))
 
 
 def _no_pool(*_: Any) -> None:
