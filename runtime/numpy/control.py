@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from unigraph import dims
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import control as c
@@ -54,12 +53,7 @@ def scan(
 
 def _no_steps(body: Region, num_carry: int) -> list[Array]:
     """Empty results, shaped as the types of the body say."""
-    ys = []
-    for t in body.program.graph.out_types[num_carry:]:
-        shape: list[Any] = [dims.evaluate(d, body.symbols) for d in t.shape]
-        words = [t.dtype.key_words] if t.dtype.is_key else []
-        ys.append(np.empty((0, *shape, *words), t.dtype.numpy))
-    return ys
+    return [np.empty((0, *shape), kind) for shape, kind in body.results()[num_carry:]]
 
 
 ROWS: Mapping[OpDef, Row] = {

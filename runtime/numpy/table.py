@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from unigraph import dims
 from unigraph.evaluate import Program, Row, Table
 from unigraph.graph import Operation
 
@@ -22,6 +25,14 @@ class Region:
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         return self.program.run(args, symbols=self.symbols)
+
+    def results(self) -> list[tuple[tuple[int, ...], np.dtype]]:
+        """Shape and NumPy dtype of each result, told without running."""
+        found = []
+        for t in self.program.graph.out_types:
+            words = (t.dtype.key_words,) if t.dtype.is_key else ()
+            found.append(((*(dims.evaluate(d, self.symbols) for d in t.shape), *words), t.dtype.numpy))
+        return found
 
 
 class NumpyTable(Table):

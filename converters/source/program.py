@@ -1,0 +1,545 @@
+"""Writes a graph as the text of a Python program over NumPy or JAX: one line for each operation."""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import keyword
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unigraph import dims
+from unigraph.dtypes import DType
+from unigraph.errors import Gaps, Unsupported
+from unigraph.evaluate import Row, Table, decomposition
+from unigraph.graph import CONSTANT, Graph, Operation, Value
+from unigraph.opdef import OpDef
+from unigraph.runtime.call import signature_of
+from unigraph.tree import DATACLASS, DICT, LEAF, LIST, NONE, Tree
+from unigraph.types import TensorType
+
+from .bundle import Bundle
+
+WIDTH = 112
+INLINE = 16  # elements of a constant that may stand in the text
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What differs between programs of the array libraries."""
+
+    table: Table
+    keyed: frozenset[OpDef]  # rows that want to know the kind of their key
+    imports: tuple[tuple[str, str], ...]
+    constant: Callable[[np.ndarray], str]
+    argument: str  # applied to each input
+    regions: bool = False  # regions tell their result types and whether they are elementwise
+
+
+class Program:
+    """One program in the making: `main` is its text, ``stored`` the constants too big for it."""
+
+    def __init__(self, graph: Graph, dialect: Dialect):
+        self.graph, self.dialect = graph, dialect
+        self.bundle = Bundle()
+        for name, line in dialect.imports:
+            self.bundle.imports[name] = line
+        self.rows: dict[OpDef, str] = {}
+        self.dtypes: dict[DType, str] = {}
+        self.stored: dict[str, np.ndarray] = {}
+        self.stored_names: dict[int, str] = {}
+        self.composites: dict[str, str] = {}  # text without its name -> name
+        self.composite_texts: list[str] = []
+        self._composite_of: dict[Graph, tuple[str, list[str]]] = {}
+        self._held = {v.name for v in graph.data}
+        self._collect()
+        self.globals = {*self.bundle.imports, *self.bundle.final.values(), "main", "load_weights", "weights", "WEIGHTS"}
+
+    # -- what the program needs ------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        table, gaps, seen = self.dialect.table, Gaps("conversion to source"), set()
+        table.check(self.graph, "conversion to source")
+
+        def walk(graph: Graph) -> None:
+            if graph in seen:
+                return
+            seen.add(graph)
+            for op in graph.all_edges():
+                for value in op.attrs.values():
+                    for item in value if type(value) is tuple else (value,):
+                        if type(item) is DType:
+                            self.dtypes.setdefault(item, self.bundle.add(item))
+                if op.op not in table.rows:
+                    walk(decomposition(op))
+                elif op.op not in self.rows:
+                    try:
+                        self.rows[op.op] = self.bundle.add(table.rows[op.op], op.op.name)
+                    except Unsupported as error:
+                        gaps.add(op.op.name, error.reason, op.where, error.hint)
+
+        walk(self.graph)
+        gaps.raise_if_any()
+        self.bundle.name_all(("main", "load_weights", "weights", "json", "Path", "WEIGHTS"))
+        self.rows = {op: self.bundle.render(mark) for op, mark in self.rows.items()}
+        self.dtypes = {d: self.bundle.render(mark) for d, mark in self.dtypes.items()}
+
+    # -- text ------------------------------------------------------------------------------------
+
+    def main(self) -> str:
+        """The text of the main function."""
+        graph, signature = self.graph, signature_of(self.graph)
+        body = Body(self, graph)
+        inputs = iter(graph.inputs)
+        names = signature.arg_names
+        tops = [(names[i] if i < len(names) else f"arg{i}", c) for i, c in enumerate(signature.args.children)]
+        keyword_only = list(zip(map(str, signature.kwargs.keys), signature.kwargs.children))
+        head, unpack = [], []
+        for number, (name, child) in enumerate((*tops, *keyword_only)):
+            if number == len(tops) and keyword_only:
+                head.append("*")
+            if child.kind == LEAF:
+                head.append(body.name(next(inputs), name))
+                continue
+            parameter = body.fresh(name)
+            head.append(f"{parameter}=None" if child.kind == NONE else parameter)
+            for path, label in _leaves(child, parameter):
+                value = next(inputs)
+                unpack.append(f"{body.name(value, value.name or label)} = {path}")
+        keys = [body.name(v) for v in inputs]
+        position = head.index("*") if "*" in head else len(head)
+        head[position:position] = keys
+        if self.takes_weights:
+            head.insert(0, "weights")
+        body.lines += unpack
+        if self.dialect.argument:
+            body.lines += [f"{body.names[v]} = {self.dialect.argument}({body.names[v]})" for v in graph.inputs]
+        body.sizes(graph.inputs)
+        body.operations()
+        leaves = iter([body.use(v) for v in graph.outputs])
+        result = _output(signature.out, leaves)
+        if graph.states:
+            states = ", ".join(f"{state.name!r}: {body.use(new)}" for state, new in graph.states)
+            result = f"{result}, {{{states}}}"
+        body.lines.append(f"return {result}")
+        doc = [f'"""{", ".join(f"{body.names[v]}: {v.type}" for v in graph.inputs) or "No inputs"}', "", "Gives "]
+        doc[-1] += ", ".join(str(v.type) for v in graph.outputs) or "nothing"
+        doc[-1] += ", then the new states by name." if graph.states else "."
+        doc.append('"""')
+        return define("main", head, [*doc, *body.lines])
+
+    @property
+    def takes_weights(self) -> bool:
+        return any(v.role != CONSTANT for v in self.graph.data) or self._big_constants(self.graph, set())
+
+    def _big_constants(self, graph: Graph, seen: set[Graph]) -> bool:
+        if graph in seen:
+            return False
+        seen.add(graph)
+        if any(v.role == CONSTANT and _literal_array(a) is None for v, a in graph.data.items()):
+            return True
+        inner = [decomposition(op) for op in graph.all_edges() if op.op not in self.dialect.table.rows]
+        regions = [r for op in graph.edges for r in op.regions]
+        return any(self._big_constants(g, seen) for g in (*inner, *regions))
+
+    def store(self, value: Value, array: np.ndarray) -> str:
+        """The name that a constant has among the weights."""
+        name = self.stored_names.get(id(array))
+        if name is None:
+            base, number = f"constants.{identifier(value.name or 'c')}", 1
+            name = base
+            while name in self._held or name in self.stored:
+                number += 1
+                name = f"{base}_{number}"
+            self.stored_names[id(array)] = name
+            self.stored[name] = array
+        return name
+
+    def composite(self, op: Operation) -> tuple[str, list[str]]:
+        """A function for a composite without a row: its name, and the sizes that it must be told."""
+        inner = decomposition(op)
+        known = self._composite_of.get(inner)
+        if known is not None:
+            return known
+        body = Body(self, inner)
+        head = [body.name(v) for v in inner.inputs]
+        body.sizes(inner.inputs)
+        told = sorted(body.wanted() - body.bound.keys())
+        for name in told:
+            body.bound[name] = body.fresh(name)
+        body.operations()
+        results = [body.use(v) for v in inner.outputs]
+        single = len(op.outputs) == 1 and "tuple" not in op.op.properties
+        body.lines.append(f"return {results[0] if single else _tuple(results)}")
+        attributes = ", ".join(
+            f"{k}={self.literal(v, {})}" for k, v in op.attrs.items() if v is not None and not _wide(v)
+        )
+        if self._reads_weights(body):
+            head.insert(0, "weights")
+        head += [body.bound[n] for n in told]
+        lines = [f'"""{_sentence(op.op)}{f" Here {attributes}." if attributes else ""}"""', *body.lines]
+        text = define("\0", head, lines)
+        name = self.composites.get(text, "")
+        if not name:
+            number, name = 1, op.op.name
+            while name in self.globals or _reserved(name):
+                number += 1
+                name = f"{op.op.name}_{number}"
+            self.globals.add(name)
+            self.composites[text] = name
+            self.composite_texts.append(text.replace("\0", name))
+        self._composite_of[inner] = name, told
+        return name, told
+
+    @staticmethod
+    def _reads_weights(body: Body) -> bool:
+        return any('weights["' in line for line in body.lines)
+
+    def literal(self, x: Any, sizes: Mapping[str, str]) -> str:
+        """An attribute as Python text; ``sizes`` names the symbols."""
+        if type(x) is tuple:
+            inner = ", ".join(self.literal(i, sizes) for i in x)
+            return f"({inner},)" if len(x) == 1 else f"({inner})"
+        if type(x) is DType:
+            return self.dtypes[x]
+        if hasattr(x, "free_symbols"):
+            return re.sub(r"[A-Za-z_]\w*", lambda m: sizes.get(m[0], m[0]), dims.to_text(x))
+        if isinstance(x, complex):
+            return f"complex({_number(x.real)}, {_number(x.imag)})"
+        return _number(x) if isinstance(x, float) else repr(x)
+
+
+class Body:
+    """The lines of one function, and its names."""
+
+    def __init__(self, program: Program, graph: Graph, outer: Body | None = None):
+        self.program, self.graph = program, graph
+        self.lines: list[str] = []
+        self.names: dict[Value, str] = {}
+        self.taken: set[str] = set(outer.taken) if outer else set()
+        self.bound: dict[str, str] = dict(outer.bound) if outer else {}  # symbol -> name of its size
+        self.scope: str | None = None
+        self._wanted: set[str] | None = None
+
+    def fresh(self, wish: str) -> str:
+        """A new local name."""
+        name = base = identifier(wish)
+        number = 1
+        while name in self.taken or name in self.program.globals or _reserved(name):
+            number += 1
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
+
+    def name(self, value: Value, wish: str = "") -> str:
+        """The name given to a value where it is made."""
+        self.names[value] = name = self.fresh(wish or _short(value.name))
+        return name
+
+    def use(self, value: Value) -> str:
+        """Text that gives a value."""
+        name = self.names.get(value)
+        if name is not None:
+            return name
+        array = self.graph.data[value]
+        if value.role != CONSTANT:
+            return f'weights["{value.name}"]' if '"' not in value.name else f"weights[{value.name!r}]"
+        if _literal_array(array) is None:
+            return f'weights["{self.program.store(value, array)}"]'
+        return self.program.dialect.constant(np.asarray(array))
+
+    # -- sizes -----------------------------------------------------------------------------------
+
+    def wanted(self) -> set[str]:
+        """Symbols whose sizes the lines of this function need."""
+        if self._wanted is None:
+            self._wanted = set(self._symbols(self.graph, set()))
+        return self._wanted
+
+    def _symbols(self, graph: Graph, seen: set[Graph]) -> Iterator[str]:
+        if graph in seen:
+            return
+        seen.add(graph)
+        for op in graph.all_edges():
+            for value in op.attrs.values():
+                for item in value if type(value) is tuple else (value,):
+                    if hasattr(item, "free_symbols"):
+                        yield from dims.symbols_of(item)
+            if op.op not in self.program.dialect.table.rows:
+                yield from self._symbols(decomposition(op), seen)
+            for region in op.regions:
+                if self.program.dialect.regions:
+                    yield from set().union(*(v.type.symbols() for v in region.outputs))
+
+    def sizes(self, values: Iterable[Value]) -> None:
+        """Lines that take the sizes of symbols from arrays; equations in one unknown are solved."""
+        values = list(values)
+        for linear in (False, True):
+            for value in values:
+                for axis, dim in enumerate(value.type.shape):
+                    unknown = set(dims.symbols_of(dim)) - self.bound.keys()
+                    if len(unknown) == 1 and (linear or getattr(dim, "is_Symbol", False)) and unknown & self.wanted():
+                        self._size(value, axis, dim, unknown.pop())
+
+    def _size(self, value: Value, axis: int, dim: Any, symbol: str) -> None:
+        size = f"{self.names[value]}.shape[{axis}]"
+        unknown = dims.symbol(symbol)
+        if not dim.is_Symbol:
+            slope = dim.diff(unknown)
+            if not dim.is_polynomial(unknown) or unknown in slope.free_symbols:
+                return
+            offset, size = dim.subs(unknown, 0), size
+            if offset != 0:
+                size = f"({size} - ({self.program.literal(dims.normal(offset), self.bound)}))"
+            if slope != 1:
+                size = f"{size} // ({self.program.literal(dims.normal(slope), self.bound)})"
+        self.bound[symbol] = name = self.fresh(symbol)
+        self.lines.append(f"{name} = {size}")
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def operations(self) -> None:
+        for op in self.graph.edges:
+            if op.scope != self.scope and (op.scope or self.scope):
+                self.lines += ["", f"# {op.scope}"] if op.scope else [""]
+            self.scope = op.scope
+            self._operation(op)
+            fresh = [v for v in op.outputs if v.type.symbols() - self.bound.keys()]
+            self.sizes(fresh)
+
+    def _operation(self, op: Operation) -> None:
+        program = self.program
+        arguments = [self.use(v) for v in op.inputs]
+        row = program.dialect.table.rows.get(op.op)
+        if row is None:
+            function, told = program.composite(op)
+            missing = [n for n in told if n not in self.bound]
+            if missing:
+                raise Unsupported(f"the size {missing[0]} is not known where {op.op.name} needs it")
+            arguments += [f"{n}={self.bound[n]}" for n in told]
+            if function in self._with_weights():
+                arguments.insert(0, "weights")
+        else:
+            function = program.rows[op.op]
+            defaults = _defaults(row)
+            for key, value in op.attrs.items():
+                if key not in defaults or type(defaults[key]) is not type(value) or defaults[key] != value:
+                    arguments.append(f"{key}={program.literal(value, self.bound)}")
+            if op.op in program.dialect.keyed:
+                arguments.append(f'impl="{op.inputs[0].type.dtype.name[4:-1]}"')
+            arguments += self._regions(op)
+        single = len(op.outputs) == 1 and "tuple" not in op.op.properties
+        used = [self.name(v, _short(v.name) if v.name else _result_name(op)) for v in op.outputs]
+        target = "" if not used else used[0] if single else ", ".join(used) if len(used) > 1 else f"({used[0]},)"
+        self.lines += call(f"{target} = {function}" if target else function, arguments)
+
+    def _with_weights(self) -> set[str]:
+        return {n for text, n in self.program.composites.items() if text.startswith("def \0(weights")}
+
+    def _regions(self, op: Operation) -> list[str]:
+        """Nested functions for the regions, and how they are passed."""
+        if not op.regions:
+            return []
+        keys = op.op.region_kwargs(tuple(range(len(op.regions))))
+        single = {v: k for k, v in keys.items() if type(v) is int}
+        names = []
+        for number, region in enumerate(op.regions):
+            wish = single.get(number) or f"branch_{number}"
+            name = self.fresh(wish)
+            names.append(name)
+            body = Body(self.program, region, self)
+            head = [body.name(v) for v in region.inputs]
+            body.sizes(region.inputs)
+            body.operations()
+            body.lines.append(f"return {_tuple([body.use(v) for v in region.outputs])}")
+            self.lines += ["", *define(name, head, body.lines).splitlines(), ""]
+            if self.program.dialect.regions:
+                self.lines += self._told(op, name, region)
+        texts = {k: names[v] if type(v) is int else _tuple([names[i] for i in v]) for k, v in keys.items()}
+        return [f"{k}={text}" for k, text in texts.items()]
+
+    def _told(self, op: Operation, name: str, region: Graph) -> list[str]:
+        """What NumPy rows ask of a region besides its results."""
+        lines = []
+        words = [o.op.properties for o in region.all_edges()]
+        if op.op.family == "reduce" and all(w & {"elementwise", "select", "clamp", "identity"} for w in words):
+            lines.append(f"{name}.elementwise = True")
+        length = op.attrs.get("length", 1)
+        if length == 0 or hasattr(length, "free_symbols"):
+            types = [f"({self._shape(v.type)}, {_numpy_dtype(v.type.dtype)})" for v in region.outputs]
+            lines.append(f"{name}.results = lambda: [{', '.join(types)}]")
+        return lines
+
+    def _shape(self, type_: TensorType) -> str:
+        words = (type_.dtype.key_words,) if type_.dtype.is_key else ()
+        return self.program.literal((*type_.shape, *words), self.bound)
+
+
+# -- pieces of text --------------------------------------------------------------------------------
+
+
+def define(name: str, parameters: Sequence[str], lines: Sequence[str]) -> str:
+    """The text of a function."""
+    tidy: list[str] = []
+    for line in _without_unused_sizes(lines):
+        if line or (tidy and tidy[-1]):
+            tidy.append(line)
+    head = call(f"def {name}", parameters, ":")
+    return "\n".join([*head, *(f"    {line}" if line else "" for line in tidy)])
+
+
+def call(function: str, arguments: Sequence[str], end: str = "") -> list[str]:
+    """A call on one line, or with arguments below each other where it gets long."""
+    text = f"{function}({', '.join(arguments)}){end}"
+    if len(text) <= WIDTH or not arguments:
+        return [text]
+    inner = ", ".join(arguments)
+    if len(inner) <= WIDTH - 4:
+        return [f"{function}(", f"    {inner}", f"){end}"]
+    return [f"{function}(", *(f"    {a}," for a in arguments), f"){end}"]
+
+
+def _sentence(op: OpDef) -> str:
+    """The first sentence of the op's documentation."""
+    first = re.split(r"(?<=[a-z\])])\.(?:\s|$)", op.doc.strip(), maxsplit=1)[0].replace("\n", " ").replace("\\", "/")
+    return f"{first.rstrip('.')}." if first else f"{op.name}."
+
+
+def _without_unused_sizes(lines: Sequence[str]) -> list[str]:
+    """Sizes that no line reads need not be taken."""
+    kept: list[str] = []
+    for line in reversed(lines):
+        size = re.fullmatch(r"(\w+) = .*\.shape\[\d+\].*", line)
+        if not size or any(re.search(rf"\b{size[1]}\b", later) for later in kept):
+            kept.append(line)
+    return kept[::-1]
+
+
+def identifier(name: str) -> str:
+    """``name`` as a Python identifier."""
+    plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
+    return f"x{plain}" if plain[0].isdigit() else plain
+
+
+def _reserved(name: str) -> bool:
+    return keyword.iskeyword(name) or hasattr(builtins, name)
+
+
+def _short(name: str) -> str:
+    """The telling end of a dotted value name."""
+    return name.rpartition(".")[2] if not name.rpartition(".")[2].isdigit() else name
+
+
+_RESULTS = {"dot_general": "product", "broadcast_in_dim": "spread", "convert": "converted", "linear": "h"}
+
+
+def _result_name(op: Operation) -> str:
+    return _RESULTS.get(op.op.name, f"{op.op.name}_out")
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+
+
+def _leaves(tree: Tree, path: str, label: str = "") -> Iterator[tuple[str, str]]:
+    """Text that reaches each leaf of a nested argument, and a name for it."""
+    if tree.kind == LEAF:
+        yield path, label
+        return
+    for number, child in enumerate(tree.children):
+        key = tree.keys[number] if tree.keys else number
+        step = f".{key}" if tree.kind == DATACLASS else f"[{key!r}]" if tree.kind == DICT else f"[{number}]"
+        yield from _leaves(child, path + step, f"{label or path}_{key}")
+
+
+def _output(tree: Tree, leaves: Iterator[str]) -> str:
+    if tree.kind == LEAF:
+        return next(leaves)
+    if tree.kind == NONE:
+        return "None"
+    parts = [_output(c, leaves) for c in tree.children]
+    if tree.kind in (DICT, DATACLASS):
+        return "{" + ", ".join(f"{k!r}: {p}" for k, p in zip(tree.keys, parts)) + "}"
+    return f"[{', '.join(parts)}]" if tree.kind == LIST else f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def _number(x: float) -> str:
+    return repr(x) if np.isfinite(x) else f'float("{x}")'
+
+
+def _wide(x: Any) -> bool:
+    return hasattr(x, "free_symbols") or (type(x) is tuple and any(map(_wide, x)))
+
+
+def _defaults(row: Row) -> dict[str, Any]:
+    try:
+        parameters = inspect.signature(row).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    # Only those of our own: libraries may change theirs.
+    if not getattr(row, "__module__", "").startswith("unigraph"):
+        return {}
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def _numpy_dtype(dtype: DType) -> str:
+    name = dtype.numpy.name
+    if hasattr(np, name):
+        return "np.bool_" if name == "bool" else f"np.{name}"
+    return f"ml_dtypes.{name}"
+
+
+def _literal_array(array: Any) -> str | None:
+    """The elements of a small array as text that gives the very same bits; None where there is none."""
+    array = np.asarray(array)
+    if array.size > INLINE or not array.size:
+        return None if array.size else str(array.tolist()) if array.ndim == 1 else None
+    if array.dtype.kind == "c":
+        return None
+    items = [_element(x) for x in array.reshape(-1)]
+    if any(i is None for i in items):
+        return None
+
+    def nest(shape: tuple[int, ...], flat: list[Any]) -> str:
+        if not shape:
+            return flat[0]
+        step = len(flat) // shape[0]
+        return "[" + ", ".join(nest(shape[1:], flat[i * step : (i + 1) * step]) for i in range(shape[0])) + "]"
+
+    return nest(array.shape, items)
+
+
+def _element(x: Any) -> str | None:
+    if x.dtype.kind in "biu":
+        return repr(x.item())
+    for text in (str(x), repr(float(x))):
+        try:
+            again = np.array(float(text), x.dtype)
+        except ValueError:
+            continue
+        if again.tobytes() == x.tobytes():
+            return text if np.isfinite(float(text)) else f'float("{text}")'
+    return None
+
+
+def numpy_constant(array: np.ndarray) -> str:
+    """A small array as NumPy text."""
+    return f"np.array({_literal_array(array)}, {_numpy_dtype_of(array)})"
+
+
+def jax_constant(array: np.ndarray) -> str:
+    """A small array as JAX text; 64 bits pass through NumPy, since JAX may have them switched off."""
+    name = array.dtype.name
+    if array.dtype.itemsize == 8 or not (hasattr(np, name) or name == "bfloat16"):
+        return f"jnp.asarray({numpy_constant(array)})"
+    return f"jnp.array({_literal_array(array)}, jnp.{'bool_' if name == 'bool' else name})"
+
+
+def _numpy_dtype_of(array: np.ndarray) -> str:
+    from unigraph.dtypes import dtype
+
+    return _numpy_dtype(dtype(array.dtype))
