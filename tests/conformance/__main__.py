@@ -8,6 +8,7 @@ the command fail, as does a known gap that passes.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import importlib
 import json
 import os
@@ -16,7 +17,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from .gaps import known
 
@@ -24,20 +28,26 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 SUITES = {
     "onnx": "ONNX backend suite (`onnx.backend.test`)",
+    "jax": "JAX's primitive harnesses (`jax._src.internal_test_util.test_harnesses`)",
 }
-SHARD = 200  # cases a worker takes at once
+SHARD = 400  # runs a worker takes at once
 PATIENCE = 120  # seconds without a line before a worker counts as hung
 
 
-def run_shard(suite: str, engine: str, cases: list[str], folder: Path) -> dict[str, str | None]:
-    """The result of each case: None for a pass, a reason otherwise. Survives crashes and hangs."""
-    results: dict[str, str | None] = {}
-    left = list(cases)
+Work = tuple[str, str]  # engine, case
+Results = dict[str, str | None]  # of each case: None for a pass, a reason otherwise
+
+
+def run_shard(suite: str, work: list[Work], folder: Path) -> dict[Work, str | None]:
+    """The result of each piece of work that applies. Survives crashes and hangs."""
+    results: dict[Work, str | None] = {}
+    skipped: set[Work] = set()
+    left = list(work)
     while left:
         list_file, output = folder / "cases.txt", folder / "output.jsonl"
-        list_file.write_text("\n".join(left))
+        list_file.write_text("\n".join(map("\t".join, left)))
         output.write_text("")
-        command = [sys.executable, "-m", "tests.conformance.worker", suite, engine, str(list_file), str(output)]
+        command = [sys.executable, "-m", "tests.conformance.worker", suite, str(list_file), str(output)]
         environment = {**os.environ, "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
         seen, quiet = 0, time.monotonic()
@@ -53,41 +63,59 @@ def run_shard(suite: str, engine: str, cases: list[str], folder: Path) -> dict[s
         for line in output.read_text().splitlines():
             record = json.loads(line)
             if "start" in record:
-                started = record["start"]
+                started = _work(record["start"])
+            elif record.get("skipped"):
+                skipped.add(_work(record["work"]))
             else:
-                results[record["case"]] = record["reason"]
-        if started is not None and started not in results:
+                results[_work(record["work"])] = record["reason"]
+        if started is not None and started not in results and started not in skipped:
             results[started] = "the worker died or hung on this case"
-        left = [c for c in left if c not in results]
+        left = [w for w in left if w not in results and w not in skipped]
         if started is None and left:
             results.update(dict.fromkeys(left, "the worker could not start"))
             left = []
     return results
 
 
-def run_suite(name: str, engine: str) -> dict[str, str | None]:
-    suite = importlib.import_module(f"tests.conformance.{name}_suite")
-    cases = list(suite.cases())
-    results: dict[str, str | None] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for start in range(0, len(cases), SHARD):
-            results.update(run_shard(name, engine, cases[start : start + SHARD], Path(folder)))
-            passed = sum(r is None for r in results.values())
-            print(f"\r{name} on {engine}: {len(results)}/{len(cases)} run, {passed} passed", end="", flush=True)
+def _work(line: str) -> Work:
+    engine, _, case = line.partition("\t")
+    return engine, case
+
+
+def run_suite(name: str, engines: Sequence[str], cases: Sequence[str], jobs: int = 1) -> dict[str, Results]:
+    """Results by engine. A worker runs a case on all engines in turn, so that they share what was captured."""
+    work = [(engine, case) for case in cases for engine in engines]
+    shards = [work[start : start + SHARD] for start in range(0, len(work), SHARD)]
+    results: dict[str, Results] = {engine: {} for engine in engines}
+
+    def run(shard: list[Work]) -> dict[Work, str | None]:
+        with tempfile.TemporaryDirectory() as folder:
+            return run_shard(name, shard, Path(folder))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for found in pool.map(run, shards):
+            for (engine, case), reason in found.items():
+                results[engine][case] = reason
+            done = ", ".join(f"{e} {sum(v is None for v in r.values())}/{len(r)}" for e, r in results.items())
+            print(f"\r{name}: {done} passed of those run, {len(cases)} cases", end="", flush=True)
     print()
     return results
 
 
-def regressions(name: str, engine: str, results: dict[str, str | None]) -> list[str]:
+def regressions(name: str, engine: str, results: Results) -> list[str]:
     """Cases that passed in the stored results and fail now, and known gaps that pass."""
     path = RESULTS / f"{name}.{engine}.json"
     before = json.loads(path.read_text()) if path.exists() else {}
-    found = [f"{c} on {engine} passed before: {r}" for c, r in results.items() if r and c in before and before[c] is None]
-    found += [f"{c} on {engine} is a known gap and passes" for c, r in results.items() if r is None and known(name, engine, c)]
+    found = [
+        f"{c} on {engine} passed before: {r}" for c, r in results.items() if r and c in before and before[c] is None
+    ]
+    found += [
+        f"{c} on {engine} is a known gap and passes" for c, r in results.items() if r is None and known(name, engine, c)
+    ]
     return found
 
 
-def store(name: str, engine: str, results: dict[str, str | None]) -> None:
+def store(name: str, engine: str, results: Results) -> None:
     short = {c: None if r is None else r.splitlines()[0][:160] for c, r in sorted(results.items())}
     (RESULTS / f"{name}.{engine}.json").write_text(json.dumps(short, indent=0) + "\n")
 
@@ -124,21 +152,41 @@ def _kind(reason: str) -> str:
     return reason.split(":")[0] if "Error" in reason.split(":")[0] else "another value, shape or dtype"
 
 
+def _chosen(suite: Any, options: argparse.Namespace) -> list[str]:
+    """The suite's default cases, or those that the options ask for."""
+    sampled = hasattr(suite, "PER_GROUP")
+    if sampled and (options.all or options.per_group):
+        cases = suite.cases(None if options.all else options.per_group)
+    else:
+        cases = suite.cases()
+    return [c for c in cases if not options.only or fnmatch.fnmatchcase(c, options.only)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
     parser.add_argument("suite", nargs="?", choices=list(SUITES), help="only this suite")
-    parser.add_argument("--engine", help="only this engine")
+    parser.add_argument("--engine", action="append", help="only this engine; may be given again")
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes at once")
+    parser.add_argument("--all", action="store_true", help="every case of a suite that is sampled by default")
+    parser.add_argument("--per-group", type=int, help="so many cases a group of a sampled suite")
+    parser.add_argument("--only", help="a shell pattern of cases; their failures are printed, nothing is stored")
     parser.add_argument("--document", action="store_true", help="only write docs/conformance.md from stored results")
     options = parser.parse_args()
+    partial = options.only or options.per_group
     problems: list[str] = []
-    if not options.document:
-        for name in [options.suite] if options.suite else list(SUITES):
-            suite = importlib.import_module(f"tests.conformance.{name}_suite")
-            for engine in [options.engine] if options.engine else suite.ENGINES:
-                results = run_suite(name, engine)
+    for name in [] if options.document else [options.suite] if options.suite else list(SUITES):
+        suite = importlib.import_module(f"tests.conformance.{name}_suite")
+        found = run_suite(name, options.engine or suite.ENGINES, _chosen(suite, options), options.jobs)
+        for engine, results in found.items():
+            if partial:
+                for case, reason in results.items():
+                    if reason:
+                        print(f"{engine} {case}: {reason}"[:400].replace("\n", " | "))
+            else:
                 problems += regressions(name, engine, results)
                 store(name, engine, results)
-    (HERE.parents[1] / "docs" / "conformance.md").write_text(document())
+    if not partial:
+        (HERE.parents[1] / "docs" / "conformance.md").write_text(document())
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)
