@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from unigraph.graph import Graph, Operation, Value
 from unigraph.tolerances import difference
 
 from . import arrays
-from .engines import Compiled
+from .engines import compile
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Diff:
-    """The result of `diff`: how many values were compared, and those that differ, in order."""
+    """The result of `diff`: how many values were compared, and those that differ, in order.
+
+    ``largest`` is the largest absolute difference of any finite element.
+    """
 
     compared: int
     parts: tuple[Part, ...]
@@ -49,29 +52,39 @@ class Diff:
 
     @property
     def same(self) -> bool:
+        """True when every compared value agrees within its tolerance."""
         return not self.parts
 
     def __str__(self) -> str:
         if self.first is None:
             return f"{self.compared} values compared, all within tolerance; largest difference {self.largest:.3g}"
-        return f"{self.compared} values compared, {len(self.parts)} differ; the first is {self.first}"
+        return (
+            f"{self.compared} values compared, {len(self.parts)} differ, by {self.largest:.3g} at most; "
+            f"the first is {self.first}"
+        )
 
 
-Side = Graph | str | Path | tuple[Any, str]
+Side = Graph | str | os.PathLike[str] | tuple[Any, str]
 
 
 def diff(a: Side, b: Side, inputs: Any = (), *, seed: int = 0, scale: float = 10.0) -> Diff:
     """Run ``a`` and ``b`` on the same inputs and compare value by value.
 
     A side is a graph, a path, or a pair (graph or path, engine name); the engine is ``numpy`` when
-    not named. ``inputs`` is a sequence of positional inputs or a mapping by name. The same graph on
-    two engines is compared at every value; two graphs at the values that share a name, and at
-    their outputs. ``scale`` multiplies the tolerance of one operation, as errors add up on the way.
-    Raises InputError when the two sides do not take the same inputs or have different outputs.
+    not named. ``inputs`` is a sequence of positional inputs, a mapping by name, or one array. The same
+    graph on two engines is compared at every value; two graphs at the values they share (by identity,
+    as passes keep them, or by name), and at their outputs. NaNs are equal. ``scale`` multiplies the
+    tolerance of one operation, as errors add up on the way.
+
+    Raises InputError when the two sides have different numbers of outputs or do not take these
+    inputs, and what `compile` and its calls raise.
     """
     (graph_a, engine_a), (graph_b, engine_b) = _side(a), _side(b)
     if len(graph_a.outputs) != len(graph_b.outputs):
-        raise InputError(f"the graphs have {len(graph_a.outputs)} and {len(graph_b.outputs)} outputs")
+        raise InputError(
+            f"the first graph has {len(graph_a.outputs)} outputs, the second {len(graph_b.outputs)}: "
+            "prune both to the outputs that should agree"
+        )
     pairs = _pairs(graph_a, graph_b)
     values_a = _run(graph_a, engine_a, [p[0] for p in pairs], inputs, seed)
     values_b = _run(graph_b, engine_b, [p[1] for p in pairs], inputs, seed)
@@ -95,21 +108,40 @@ def _side(x: Any) -> tuple[Graph, str]:
 
 
 def _pairs(a: Graph, b: Graph) -> list[tuple[Value, Value]]:
-    """Values to compare, in the order in which they come to be."""
+    """Values to compare, each pair once, in the order in which they come to be."""
     made_a = [v for op in a.edges for v in op.outputs]
-    made_b = [v for op in b.edges for v in op.outputs]
-    if len(made_a) == len(made_b) and all(x.type == y.type for x, y in zip(made_a, made_b)):
-        pairs = list(zip(made_a, made_b))
+    if _same_structure(a, b):
+        shared = list(zip(made_a, (v for op in b.edges for v in op.outputs), strict=True))
     else:
-        names = {v.name: v for v in made_b if v.name}
-        pairs = [(v, names[v.name]) for v in made_a if v.name in names]
-    return pairs + list(zip(a.outputs, b.outputs))
+        by_name = {v.name: v for v in b.producers if v.name}
+        found = [(v, v if v in b.producers else by_name.get(v.name)) for v in made_a]
+        shared = [(v, w) for v, w in found if w is not None and v.type == w.type]
+    known = set(shared)
+    return shared + [p for p in zip(a.outputs, b.outputs) if p not in known]
+
+
+def _same_structure(a: Graph, b: Graph) -> bool:
+    """True when both hold the same operations, wired alike: the same program, perhaps loaded twice."""
+    if a is b:
+        return True
+    if len(a.edges) != len(b.edges) or len(a.nodes) != len(b.nodes):
+        return False
+    place_a, place_b = ({v: i for i, v in enumerate(g.nodes)} for g in (a, b))
+    return all(
+        x.op is y.op
+        and x.attrs == y.attrs
+        and [place_a[v] for v in x.inputs] == [place_b[v] for v in y.inputs]
+        and [v.type for v in x.outputs] == [v.type for v in y.outputs]
+        for x, y in zip(a.edges, b.edges)
+    )
 
 
 def _run(graph: Graph, engine: str, values: Sequence[Value], inputs: Any, seed: int) -> list[np.ndarray]:
     wider = graph.replace(outputs=tuple(values), states=())
-    compiled = Compiled(wider, engine)
+    compiled = compile(wider, engine)
     args, kwargs = ((), inputs) if isinstance(inputs, Mapping) else (inputs, {})
+    if arrays.is_array(args):
+        args = (args,)
     return [arrays.to_numpy(x) for x in compiled.flat(args, kwargs, seed)]
 
 
@@ -129,5 +161,3 @@ def _part(graph: Graph, value: Value, reason: str, largest: float) -> Part:
     if op is None:
         return Part(name, reason, largest)
     return Part(name, reason, largest, op.op.name, op.scope, op.source)
-
-

@@ -64,12 +64,12 @@ def run(op: OpDef, example: Example, engine: str, device: str | None = None) -> 
     return list(Compiled(example_graph(op, example), engine, device).flat(example.inputs, {}))
 
 
-def compare(actual: list[Any], expected: tuple[np.ndarray, ...]) -> str | None:
-    """Why the outputs are not the expected ones, or None."""
+def compare(actual: list[Any], expected: tuple[np.ndarray, ...], scale: float = 1.0) -> str | None:
+    """Why the outputs are not the expected ones (within ``scale`` tolerances of one operation), or None."""
     if len(actual) != len(expected):
         return f"{len(actual)} outputs, expected {len(expected)}"
     for index, (a, e) in enumerate(zip(actual, expected)):
-        reason = difference(a, e)
+        reason = difference(a, e, scale)
         if reason:
             return f"output {index}: {reason}"
     return None

@@ -105,7 +105,7 @@ def _checked(value: Value, x: Any, graph: Graph) -> Any:
             x = x.astype(wanted, copy=False)
     if x.dtype != wanted:
         raise InputError(f"{value.role} {value.name!r} must be {value.type}, got {x.dtype}{list(x.shape)}; convert it")
-    call.check_array(value, value.type.dtype, tuple(x.shape), {}, graph)
+    call.check_array(value, value.type.dtype, tuple(x.shape), {})
     return jnp.asarray(x)
 
 

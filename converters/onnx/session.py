@@ -13,10 +13,10 @@ import onnxruntime
 from unigraph.dtypes import dtype
 from unigraph.errors import EngineError
 from unigraph.graph import Graph, Value
+from unigraph.runtime.arrays import writable
 
 from .export import EXTERNAL_ABOVE, _Export, weight_bytes
 
-native = "numpy"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 
@@ -59,18 +59,31 @@ class Engine:
             onnx.save_model(export.model, path, save_as_external_data=True, location="model.data", size_threshold=1024)
             self._session = onnxruntime.InferenceSession(path, options, providers=[provider])
 
+    def take(self, x: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return x
+
     def run(self, inputs: Sequence[Any], states: Mapping[Value, Any] | None = None) -> list[np.ndarray]:
         """Outputs, then the new value of each state, for NumPy inputs in the graph's order.
 
         A key is its uint32 data. ``states`` replaces the data that the graph holds for its states.
+        Raises EngineError naming the node that failed.
         """
-        held = [(states or self.graph.data)[s] for s, _ in self.graph.states]
+        given = {**self.graph.data, **states} if states else self.graph.data
+        held = [given[s] for s, _ in self.graph.states]
         feed = {
             name: np.ascontiguousarray(np.asarray(x).astype(kind, copy=False)).reshape(np.shape(x))
             for name, kind, x in zip(self._inputs, self._carried, (*inputs, *held), strict=True)
         }
-        results = self._session.run(None, feed)
-        return [np.asarray(r).astype(kind, copy=False) for r, kind in zip(results, self._results, strict=True)]
+        try:
+            results = self._session.run(None, feed)
+        except Exception as error:  # ONNX Runtime's errors have no common base
+            raise EngineError(f"the onnx engine failed: {error}") from error
+        # The view turns ONNX Runtime's unsigned long long into the uint64 that everybody else means.
+        cast = [
+            np.asarray(r).astype(kind, copy=False).view(kind) for r, kind in zip(results, self._results, strict=True)
+        ]
+        return [writable(x) for x in cast]
 
 
 def _numpy(info: Any) -> Any:

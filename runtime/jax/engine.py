@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from unigraph.errors import EngineError
+from unigraph.dtypes import DType
+from unigraph.errors import EngineError, UnigraphError
 from unigraph.evaluate import Program, load_data
-from unigraph.graph import Graph
+from unigraph.graph import Graph, Value
 
 from .table import TABLE
 
-native = "jax"
+_PLATFORMS = {"cuda": "gpu"}  # what JAX calls them
 
 
 def devices() -> list[str]:
     """Devices JAX can use here."""
-    found = [f"{d.platform}:{d.id}" for d in jax.devices()]
-    return found if any(d.startswith("cpu") for d in found) else ["cpu", *found]
+    found = [f"{'cuda' if d.platform == 'gpu' else d.platform}:{d.id}" for d in jax.devices()]
+    return ["cpu", *(d for d in found if not d.startswith("cpu"))]
 
 
 def jax_device(device: str | None) -> Any:
     """The JAX device of that name. Raises EngineError when JAX cannot use it here."""
     platform, _, index = (device or "cpu").partition(":")
     try:
-        return jax.devices("gpu" if platform == "cuda" else platform)[int(index or 0)]
-    except (RuntimeError, IndexError, ValueError) as error:
+        return jax.devices(_PLATFORMS.get(platform, platform))[int(index or 0)]
+    except (RuntimeError, IndexError, ValueError):
         raise EngineError(
-            f"device {device!r} is not available: JAX {jax.__version__} sees {', '.join(devices())}"
-        ) from error
+            f"device {device!r} is not available: JAX {jax.__version__} can use {', '.join(devices())}"
+        ) from None
 
 
 def from_numpy(x: np.ndarray) -> Any:
-    """A JAX array of exactly this dtype (64-bit types are not narrowed)."""
+    """A JAX array of exactly this dtype (64-bit types are not narrowed), with memory of its own."""
     with jax.enable_x64(True):
-        return jax.numpy.asarray(x)
+        return jax.numpy.array(x)
+
+
+def wrap_key(words: Any, dtype: DType) -> Any:
+    """A typed key array from its uint32 words."""
+    return jax.random.wrap_key_data(words, impl=dtype.name[4:-1])
 
 
 def has_data_sizes(graph: Graph) -> bool:
@@ -56,18 +62,28 @@ class Engine:
 
     def __init__(self, graph: Graph, device: str | None = None):
         self._device = jax_device(device)
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), jax.default_device(self._device):
             program = Program(graph, TABLE)
             data = load_data(graph, TABLE)
-            self._values = list(data)
-            self._data = [jax.device_put(x, self._device) for x in data.values()]
+            self._data = {v: jax.device_put(x, self._device) for v, x in data.items()}
+        held = list(self._data)
 
-        def function(data: Sequence[Any], *inputs: Any) -> tuple[Any, ...]:
-            return program.run(inputs, dict(zip(self._values, data, strict=True)))
+        def function(data: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:
+            return program.run(inputs, dict(zip(held, data, strict=True)))
 
         self._function = function if has_data_sizes(graph) else jax.jit(function)
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def take(self, x: np.ndarray) -> Any:
+        """The array itself: it goes to the device together with the others."""
+        return x
+
+    def run(self, inputs: Sequence[Any], states: Mapping[Value, Any] | None = None) -> Sequence[Any]:
         """Results as JAX arrays on the device of the engine."""
-        with jax.enable_x64(True):
-            return self._function(self._data, *(jax.device_put(x, self._device) for x in inputs))
+        data = list({**self._data, **states}.values()) if states else list(self._data.values())
+        with jax.enable_x64(True), jax.default_device(self._device):
+            try:
+                return self._function(data, jax.device_put(list(inputs), self._device))
+            except UnigraphError:
+                raise
+            except (jax.errors.JaxRuntimeError, ValueError, TypeError) as error:
+                raise EngineError(f"the jax engine failed: {error}") from error

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from unigraph.errors import EngineError
 from unigraph.evaluate import Program, load_data
-from unigraph.graph import Graph
+from unigraph.graph import Graph, Value
 
+from ..arrays import memory, writable
 from .table import TABLE
-
-native = "numpy"
 
 
 def devices() -> list[str]:
@@ -29,7 +30,17 @@ class Engine:
             raise EngineError(f"the numpy engine runs on cpu, not {device!r}; use engine='torch' or 'jax'")
         self._program = Program(graph, TABLE)
         self._data = load_data(graph, TABLE)
+        held = (*self._data.values(), *self._program.constants.values())
+        self._held = frozenset(memory(x) for x in held if isinstance(x, np.ndarray))
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Results as NumPy arrays."""
-        return self._program.run(inputs, self._data)
+    def take(self, x: np.ndarray) -> np.ndarray:
+        """The array itself."""
+        return x
+
+    def run(self, inputs: Sequence[Any], states: Mapping[Value, Any] | None = None) -> Sequence[Any]:
+        """Results as NumPy arrays that the caller may write to."""
+        results = self._program.run(inputs, {**self._data, **states} if states else self._data)
+        return [self._own(np.asarray(x)) for x in results]
+
+    def _own(self, x: np.ndarray) -> np.ndarray:
+        return x.copy() if memory(x) in self._held else writable(x)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
 import torch
 
 from unigraph.errors import EngineError
 from unigraph.evaluate import Program, load_data
-from unigraph.graph import Graph
+from unigraph.graph import Graph, Value
 
+from .dtypes import from_numpy
 from .table import TABLE
-
-native = "torch"
 
 
 def devices() -> list[str]:
@@ -23,12 +24,15 @@ def devices() -> list[str]:
 
 def torch_device(device: str | None) -> torch.device:
     """The torch device of that name. Raises EngineError when torch cannot use it here."""
+    known = devices()
     try:
         found = torch.device(device or "cpu")
-    except RuntimeError as error:
-        raise EngineError(f"{device!r} is not a device torch knows; here it can use {', '.join(devices())}") from error
-    if found.type == "cuda" and (not torch.cuda.is_available() or (found.index or 0) >= torch.cuda.device_count()):
-        raise EngineError(f"device {device!r} is not available: torch {torch.__version__} sees {', '.join(devices())}")
+    except RuntimeError:
+        raise EngineError(f"{device!r} is not a device torch knows; here it can use {', '.join(known)}") from None
+    if found.type == "cuda" and found.index is None and len(known) > 1:
+        found = torch.device("cuda", torch.cuda.current_device())
+    if str(found) not in known:
+        raise EngineError(f"device {device!r} is not available: torch {torch.__version__} can use {', '.join(known)}")
     return found
 
 
@@ -40,12 +44,33 @@ class Engine:
     def __init__(self, graph: Graph, device: str | None = None):
         self._device = torch_device(device)
         self._program = Program(graph, TABLE)
-        self._data = {v: x.to(self._device) for v, x in load_data(graph, TABLE).items()}
-        self._data.update({v: x.to(self._device) for v, x in self._program.constants.items()})
+        held = {**load_data(graph, TABLE), **self._program.constants}
+        self._data = {v: x.to(self._device) for v, x in held.items()}
+        self._held = frozenset(_place(x) for x in self._data.values()) - {0}
 
-    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """Results as torch tensors on the device of the engine."""
-        with torch.no_grad(), self._device:
-            return self._program.run([x.to(self._device) for x in inputs], self._data)
+    def take(self, x: np.ndarray) -> torch.Tensor:
+        """A tensor over the memory of ``x``, unless that is read-only."""
+        return from_numpy(x, writable=True)
+
+    def run(self, inputs: Sequence[Any], states: Mapping[Value, Any] | None = None) -> Sequence[Any]:
+        """Results as torch tensors on the device of the engine, which the caller may write to."""
+        data, device = self._data, self._device
+        if states:
+            data = {**data, **{v: x.to(device) for v, x in states.items()}}
+        with torch.no_grad(), self._factories():
+            results = self._program.run([x.to(device) for x in inputs], data)
+            return [self._own(x) for x in results]
+
+    def _factories(self) -> AbstractContextManager[Any]:
+        """Rows that make tensors from nothing make them here. The context costs time at every torch
+        function, so it is entered only when tensors would be made elsewhere."""
+        return nullcontext() if torch.get_default_device() == self._device else self._device
+
+    def _own(self, x: torch.Tensor) -> torch.Tensor:
+        broadcast = 0 in x.stride() and any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
+        return x.clone(memory_format=torch.contiguous_format) if broadcast or _place(x) in self._held else x
 
 
+def _place(x: torch.Tensor) -> int:
+    """Where the memory of a tensor begins; 0 for one without any."""
+    return x.untyped_storage().data_ptr()
