@@ -5,6 +5,7 @@ Families live in ``unigraph/ops``; this file is what they are written with.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -120,7 +121,9 @@ def array(dtype: Any, data: Any) -> np.ndarray:
     return np.asarray(data, dtype=dtypes.dtype(dtype).numpy)
 
 
-def example(*inputs: Any, out: Any = None, note: str = "", regions: Any = None, key_impl: str = "", **attrs: Any) -> Example:
+def example(
+    *inputs: Any, out: Any = None, note: str = "", regions: Any = None, key_impl: str = "", **attrs: Any
+) -> Example:
     """Shorthand for `Example`; ``out`` is one array or a tuple of them."""
     outputs = None if out is None else tuple(np.asarray(o) for o in (out if isinstance(out, tuple) else (out,)))
     return Example(tuple(np.asarray(i) for i in inputs), attrs, outputs, regions or {}, note, key_impl)
@@ -206,7 +209,9 @@ class OpDef:
             return {**dict(zip(names[:-1], regions)), names[-1][1:]: tuple(regions[fixed:])}
         return dict(zip(names, regions, strict=True))
 
-    def infer_types(self, types: tuple[TensorType, ...], attrs: Mapping[str, Any], regions: tuple[Graph, ...] = ()) -> Any:
+    def infer_types(
+        self, types: tuple[TensorType, ...], attrs: Mapping[str, Any], regions: tuple[Graph, ...] = ()
+    ) -> Any:
         """Output type, or tuple of types, of this op on operands of these types.
 
         Raises TypeCheckError with the label of the violated constraint.
@@ -226,7 +231,10 @@ class OpDef:
         b = GraphBuilder(self.name)
         b._edges = _Bounded()
         names = [o.strip("?*") for o in self.operands]
-        values = [b.input(names[i] if i < len(names) and not self.variadic else f"x{i}", t.dtype, t.shape) for i, t in enumerate(types)]
+        values = [
+            b.input(names[i] if i < len(names) and not self.variadic else f"x{i}", t.dtype, t.shape)
+            for i, t in enumerate(types)
+        ]
         result = self.decompose(b, *values, **dict(attrs))
         return b.build(result if isinstance(result, tuple) else (result,), single=not isinstance(result, tuple))
 
@@ -273,6 +281,37 @@ def define(
     """Make a core op and register it. ``properties`` are words: elementwise, commutative, ..."""
     words = frozenset(properties.split())
     return register(OpDef(name, operands, attrs or {}, infer, doc, examples, regions, words, None, family))
+
+
+def family(name: str, properties: str = "") -> Callable[..., OpDef]:
+    """`define` for the ops of one family, with words that describe them all.
+
+    Their examples stand in ``unigraph/ops/<name>_examples.py``, read when asked for.
+    """
+
+    def make(
+        op: str,
+        operands: str,
+        infer: Callable[..., Any],
+        doc: str,
+        attrs: Mapping[str, Attr] | None = None,
+        words: str = "",
+        regions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> OpDef:
+        examples = lambda: family_examples(name)[op]()
+        words = f"{properties} {words}"
+        return define(
+            op, operands, infer, doc, attrs=attrs, examples=examples, regions=regions, properties=words, family=name
+        )
+
+    return make
+
+
+def family_examples(name: str) -> Mapping[str, Callable[[], list[Example]]]:
+    """The examples of a family: op name -> function that makes them."""
+    module = importlib.import_module(f"{__package__}.ops.{name}_examples")
+    found: Mapping[str, Callable[[], list[Example]]] = module.EXAMPLES
+    return found
 
 
 def define_composite(
@@ -325,7 +364,9 @@ def composite(function: Callable[..., Any]) -> Callable[..., Any]:
             annotation = getattr(parameter.annotation, "__name__", parameter.annotation)
             kind = _ANNOTATIONS.get(annotation, annotation)
             if kind not in ATTR_KINDS:
-                raise TypeError(f"attribute {parameter.name!r} of {function.__name__} needs a type: {', '.join(ATTR_KINDS)}")
+                raise TypeError(
+                    f"attribute {parameter.name!r} of {function.__name__} needs a type: {', '.join(ATTR_KINDS)}"
+                )
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
             attrs[parameter.name] = Attr(kind, default)
     doc = inspect.getdoc(function) or ""
@@ -337,4 +378,3 @@ def require(condition: Any, label: str, message: str) -> None:
     """Raise TypeCheckError with the constraint's label unless the condition holds."""
     if not condition:
         raise TypeCheckError(message, label)
-

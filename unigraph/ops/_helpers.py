@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import dims
 from ..dims import Dim
 from ..dtypes import DType, f32
-from ..opdef import Attr, Example, OpDef, define_composite, require
+from ..opdef import Attr, OpDef, define_composite, family_examples, require
 
 if TYPE_CHECKING:
     from ..builder import GraphBuilder
@@ -45,18 +45,11 @@ def op(properties: str = "", /, **attrs: Attr) -> Callable[[Callable[..., Any]],
             function,
             doc,
             attrs=attrs,
-            examples=lambda: composite_examples(name),
+            examples=lambda: family_examples("composite")[name](),
             properties=properties,
         )
 
     return make
-
-
-def composite_examples(name: str) -> list[Example]:
-    """Examples of one composite; they stand apart in `composite_examples.py`."""
-    from .composite_examples import EXAMPLES
-
-    return EXAMPLES[name]()
 
 
 # -- axes and shapes -----------------------------------------------------------------------------

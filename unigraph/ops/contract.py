@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from .. import dims
 from ..dims import Dim
 from ..dtypes import BOOL, COMPLEX, FLOAT, INT, UINT, DType
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, family
 from ..types import TensorType
 from .shapes import distinct_axes, refuse, windows
 
@@ -18,24 +15,7 @@ Ints = tuple[int, ...]
 OUT_DTYPE = Attr("dtype", None, "dtype of the result and of the accumulation; None: that of the operands")
 
 
-def contract_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `contract_examples.py`."""
-    from .contract_examples import EXAMPLES
-
-    return EXAMPLES[name]()
-
-
-def _op(name: str, operands: str, infer: Callable[..., Any], doc: str, attrs: dict[str, Attr]) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: contract_examples(name),
-        properties="contraction",
-        family="contract",
-    )
+_op = family("contract", "contraction")
 
 
 def _out_dtype(name: str, x: TensorType, y: TensorType, kinds: tuple[str, ...], out: DType | None) -> DType:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import dims
 from ..dims import Dim
 from ..dtypes import bool_, i32
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, OpDef, family
 from ..types import TensorType
 from .shapes import not_negative, refuse
 
@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 Types = tuple[TensorType, ...]
 
 
-def control_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `control_examples.py`."""
-    from .control_examples import EXAMPLES
-
-    return EXAMPLES[name]()
+_control = family("control", "control tuple")
 
 
 def _op(
@@ -33,17 +29,7 @@ def _op(
     attrs: dict[str, Attr],
     regions: dict[str, Callable[..., Types]],
 ) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: control_examples(name),
-        regions=regions,
-        properties="control tuple",
-        family="control",
-    )
+    return _control(name, operands, infer, doc, attrs, regions=regions)
 
 
 def _same(a: TensorType, b: TensorType) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..dtypes import BOOL, COMPLEX, FLOAT, INT, KEY, UINT, DType, bool_
-from ..opdef import Attr, Example, OpDef, define, require
+from ..opdef import Attr, OpDef, family, require
 from ..types import TensorType, same_shape
 
 NUMERIC = (INT, UINT, FLOAT, COMPLEX)
@@ -51,8 +51,7 @@ def _like(name: str, kinds: tuple[str, ...], result: Callable[[DType], DType] | 
     return infer
 
 
-Examples = Callable[[], list[Example]]
-_examples: dict[str, Examples] = {}
+_op = family("elementwise")
 
 
 def _family(words: str) -> Callable[..., OpDef]:
@@ -65,25 +64,9 @@ def _family(words: str) -> Callable[..., OpDef]:
         result: Callable[[DType], DType] | None = None,
         also: str = "",
     ) -> OpDef:
-        return define(
-            name,
-            operands,
-            _like(name, kinds, result),
-            doc,
-            attrs=attrs,
-            examples=lambda: elementwise_examples(name),
-            properties=f"elementwise {words} {also}",
-            family="elementwise",
-        )
+        return _op(name, operands, _like(name, kinds, result), doc, attrs, f"elementwise {words} {also}")
 
     return make
-
-
-def elementwise_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `elementwise_examples.py`."""
-    from .elementwise_examples import EXAMPLES
-
-    return EXAMPLES[name]()
 
 
 unary, binary = _family("unary"), _family("binary")
@@ -94,9 +77,13 @@ def _binary(name: str, kinds: tuple[str, ...], doc: str, **options: Any) -> OpDe
 
 
 # -- arithmetic ----------------------------------------------------------------------------------
-add = _binary("add", NUMERIC + (BOOL,), "x + y. Integers wrap around; on bool it is `or`.", also="commutative associative")
+add = _binary(
+    "add", (*NUMERIC, BOOL), "x + y. Integers wrap around; on bool it is `or`.", also="commutative associative"
+)
 sub = _binary("sub", NUMERIC, "x - y. Integers wrap around.")
-mul = _binary("mul", NUMERIC + (BOOL,), "x * y. Integers wrap around; on bool it is `and`.", also="commutative associative")
+mul = _binary(
+    "mul", (*NUMERIC, BOOL), "x * y. Integers wrap around; on bool it is `and`.", also="commutative associative"
+)
 div = _binary(
     "div",
     NUMERIC,
@@ -106,21 +93,43 @@ div = _binary(
 rem = _binary(
     "rem", REAL, "Remainder with the sign of x (C fmod). Integers: x rem 0 is x; the smallest value rem -1 is 0."
 )
-max = _binary("max", NUMERIC + (BOOL,), "Larger of the two; NaN if either is NaN; +0.0 beats -0.0; complex: lexicographic.", also="commutative associative")
-min = _binary("min", NUMERIC + (BOOL,), "Smaller of the two; NaN if either is NaN; -0.0 beats +0.0; complex: lexicographic.", also="commutative associative")
+max = _binary(
+    "max",
+    (*NUMERIC, BOOL),
+    "Larger of the two; NaN if either is NaN; +0.0 beats -0.0; complex: lexicographic.",
+    also="commutative associative",
+)
+min = _binary(
+    "min",
+    (*NUMERIC, BOOL),
+    "Smaller of the two; NaN if either is NaN; -0.0 beats +0.0; complex: lexicographic.",
+    also="commutative associative",
+)
 pow = _binary("pow", INEXACT, "x to the power y, IEEE 754 pow: pow(x, 0) = 1 and pow(1, y) = 1 even for NaN.")
 atan2 = _binary("atan2", INEXACT, "Angle of the point (y, x) given as atan2(x=ordinate, y=abscissa), in (-pi, pi].")
 nextafter = _binary("nextafter", (FLOAT,), "The next representable number after x in the direction of y.")
 neg = unary("neg", NUMERIC, "-x. The smallest signed integer is its own negative; unsigned wraps.")
-abs = unary("abs", NUMERIC, "Magnitude; real for complex. The smallest signed integer stays itself.", result=lambda d: d.real)
+abs = unary(
+    "abs", NUMERIC, "Magnitude; real for complex. The smallest signed integer stays itself.", result=lambda d: d.real
+)
 sign = unary("sign", NUMERIC, "-1, 0 or 1; keeps -0.0 and NaN; x / |x| for complex (0 for 0).")
 square = unary("square", NUMERIC, "x * x.")
-integer_pow = unary("integer_pow", NUMERIC, "x to a constant whole power y; negative y only for inexact types.", attrs={"y": Attr("int", doc="the power")})
+integer_pow = unary(
+    "integer_pow",
+    NUMERIC,
+    "x to a constant whole power y; negative y only for inexact types.",
+    attrs={"y": Attr("int", doc="the power")},
+)
 
 # -- rounding ------------------------------------------------------------------------------------
 ceil = unary("ceil", (FLOAT,), "Smallest whole number not below x.")
 floor = unary("floor", (FLOAT,), "Largest whole number not above x.")
-round = unary("round", (FLOAT,), "Nearest whole number; halves go away from zero or to even.", attrs={"mode": Attr("str", "even", "where halves go", ("even", "away"))})
+round = unary(
+    "round",
+    (FLOAT,),
+    "Nearest whole number; halves go away from zero or to even.",
+    attrs={"mode": Attr("str", "even", "where halves go", ("even", "away"))},
+)
 is_finite = unary("is_finite", (FLOAT,), "True unless x is NaN or infinite.", result=lambda d: bool_)
 reduce_precision = unary(
     "reduce_precision",
@@ -169,12 +178,23 @@ for _name, _doc in _FLOAT_UNARY.items():
 
 # -- special functions of several arguments ------------------------------------------------------
 igamma = binary("igamma", (FLOAT,), "Regularised lower incomplete gamma function P(a, x).", operands="a, x")
-igammac = binary("igammac", (FLOAT,), "Regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x).", operands="a, x")
+igammac = binary(
+    "igammac", (FLOAT,), "Regularised upper incomplete gamma function Q(a, x) = 1 - P(a, x).", operands="a, x"
+)
 igamma_grad_a = binary("igamma_grad_a", (FLOAT,), "Derivative of igamma(a, x) in a.", operands="a, x")
-random_gamma_grad = binary("random_gamma_grad", (FLOAT,), "Derivative in a of a Gamma(a) sample x (implicit reparameterisation, Figurnov et al. 2018).", operands="a, x")
+random_gamma_grad = binary(
+    "random_gamma_grad",
+    (FLOAT,),
+    "Derivative in a of a Gamma(a) sample x (implicit reparameterisation, Figurnov et al. 2018).",
+    operands="a, x",
+)
 zeta = _binary("zeta", (FLOAT,), "Hurwitz zeta function, the sum over k >= 0 of (k + y)^-x.")
-polygamma = binary("polygamma", (FLOAT,), "m-th derivative of digamma at x; m is a whole number held in a float.", operands="m, x")
-regularized_incomplete_beta = _family("ternary")("regularized_incomplete_beta", (FLOAT,), "I_x(a, b), the regularised incomplete beta function.", operands="a, b, x")
+polygamma = binary(
+    "polygamma", (FLOAT,), "m-th derivative of digamma at x; m is a whole number held in a float.", operands="m, x"
+)
+regularized_incomplete_beta = _family("ternary")(
+    "regularized_incomplete_beta", (FLOAT,), "I_x(a, b), the regularised incomplete beta function.", operands="a, b, x"
+)
 
 # -- bits ----------------------------------------------------------------------------------------
 and_ = _binary("and", BITS, "Bitwise (logical on bool) and.", also="commutative associative")
@@ -182,8 +202,14 @@ or_ = _binary("or", BITS, "Bitwise (logical on bool) or.", also="commutative ass
 xor = _binary("xor", BITS, "Bitwise (logical on bool) exclusive or.", also="commutative associative")
 not_ = unary("not", BITS, "Bitwise (logical on bool) complement.")
 shift_left = _binary("shift_left", INTEGER, "x << y; 0 when y is negative or at least the width.")
-shift_right_logical = _binary("shift_right_logical", INTEGER, "x >> y filling with zeros; 0 when y is negative or at least the width.")
-shift_right_arithmetic = _binary("shift_right_arithmetic", INTEGER, "x >> y filling with the sign bit; all sign bits when y is negative or at least the width.")
+shift_right_logical = _binary(
+    "shift_right_logical", INTEGER, "x >> y filling with zeros; 0 when y is negative or at least the width."
+)
+shift_right_arithmetic = _binary(
+    "shift_right_arithmetic",
+    INTEGER,
+    "x >> y filling with the sign bit; all sign bits when y is negative or at least the width.",
+)
 population_count = unary("population_count", INTEGER, "Number of bits set.")
 clz = unary("clz", INTEGER, "Number of leading zero bits; the width for 0.")
 mulhi = _binary("mulhi", INTEGER, "High half of the double-width product.", also="commutative")
@@ -207,40 +233,52 @@ for _name, (_doc, _kind) in _COMPARE.items():
 def _select(which: TensorType, *cases: TensorType) -> TensorType:
     require(cases, "select_c1", "needs at least one case")
     for case in cases[1:]:
-        require(case.dtype is cases[0].dtype and same_shape(case.shape, cases[0].shape), "select_c2", f"cases must share a type: {cases[0]} and {case}")
+        require(
+            case.dtype is cases[0].dtype and same_shape(case.shape, cases[0].shape),
+            "select_c2",
+            f"cases must share a type: {cases[0]} and {case}",
+        )
     wanted = "bool" if len(cases) <= 2 else "i32"
-    require(which.dtype.name in (wanted, "i32"), "select_c3", f"which must be {wanted} for {len(cases)} cases, not {which.dtype}")
-    require(which.rank == 0 or same_shape(which.shape, cases[0].shape), "select_c4", f"which must be a scalar or shaped like the cases: {which} and {cases[0]}")
+    require(
+        which.dtype.name in (wanted, "i32"),
+        "select_c3",
+        f"which must be {wanted} for {len(cases)} cases, not {which.dtype}",
+    )
+    require(
+        which.rank == 0 or same_shape(which.shape, cases[0].shape),
+        "select_c4",
+        f"which must be a scalar or shaped like the cases: {which} and {cases[0]}",
+    )
     return cases[0]
 
 
-select = define(
+select = _op(
     "select",
     "which, *cases",
     _select,
     "Case number `which`, elementwise: with two cases, False takes the first and True the second "
     "(the order of lax.select_n). `which` out of range is clamped.",
-    examples=lambda: elementwise_examples("select"),
-    properties="select",
-    family="elementwise",
+    words="select",
 )
 
 
 def _clamp(low: TensorType, x: TensorType, high: TensorType) -> TensorType:
     for bound in (low, high):
         require(bound.dtype is x.dtype, "clamp_c1", f"bounds must have the dtype of x: {bound} and {x}")
-        require(bound.rank == 0 or same_shape(bound.shape, x.shape), "clamp_c2", f"bounds must be scalars or shaped like x: {bound} and {x}")
+        require(
+            bound.rank == 0 or same_shape(bound.shape, x.shape),
+            "clamp_c2",
+            f"bounds must be scalars or shaped like x: {bound} and {x}",
+        )
     return x
 
 
-clamp = define(
+clamp = _op(
     "clamp",
     "low, x, high",
     _clamp,
     "min(max(x, low), high), elementwise; NaN in any operand gives NaN.",
-    examples=lambda: elementwise_examples("clamp"),
-    properties="clamp",
-    family="elementwise",
+    words="clamp",
 )
 
 # -- types ---------------------------------------------------------------------------------------
@@ -251,7 +289,7 @@ def _convert(x: TensorType, dtype: DType) -> TensorType:
     return x.with_(dtype)
 
 
-convert = define(
+convert = _op(
     "convert",
     "x",
     _convert,
@@ -259,9 +297,7 @@ convert = define(
     "gives 0; integer to integer wraps; to bool is x != 0; complex to real drops the imaginary part; "
     "to a shorter float rounds half to even.",
     attrs={"dtype": Attr("dtype", doc="the new dtype")},
-    examples=lambda: elementwise_examples("convert"),
-    properties="elementwise unary",
-    family="elementwise",
+    words="elementwise unary",
 )
 
 
@@ -273,29 +309,29 @@ def _bitcast(x: TensorType, dtype: DType) -> TensorType:
     if old > new:
         require(old % new == 0, "bitcast_c2", f"{x.dtype} does not split into {dtype}")
         return TensorType(dtype, (*x.shape, old // new))
-    require(x.rank > 0 and x.shape[-1] == new // old and new % old == 0, "bitcast_c3", f"the last axis must be {new // old} to join {x} into {dtype}")
+    require(
+        x.rank > 0 and x.shape[-1] == new // old and new % old == 0,
+        "bitcast_c3",
+        f"the last axis must be {new // old} to join {x} into {dtype}",
+    )
     return TensorType(dtype, x.shape[:-1])
 
 
-bitcast = define(
+bitcast = _op(
     "bitcast",
     "x",
     _bitcast,
     "The same bits read as another dtype. A wider dtype takes the last axis away, a narrower one adds "
     "one; the least significant part comes first.",
     attrs={"dtype": Attr("dtype", doc="the new dtype")},
-    examples=lambda: elementwise_examples("bitcast"),
-    family="elementwise",
 )
 
-complex_ = define(
+complex_ = _op(
     "complex",
     "re, im",
     _like("complex", (FLOAT,), lambda d: _to_complex(d)),
     "re + i im; f32 gives c64, f64 gives c128.",
-    examples=lambda: elementwise_examples("complex"),
-    properties="elementwise binary",
-    family="elementwise",
+    words="elementwise binary",
 )
 real = unary("real", (COMPLEX,), "Real part.", result=lambda d: d.real)
 imag = unary("imag", (COMPLEX,), "Imaginary part.", result=lambda d: d.real)
@@ -310,14 +346,24 @@ def _to_complex(d: DType) -> DType:
 
 
 # -- values that only mark something --------------------------------------------------------------
-copy = define("copy", "x", lambda x: x, "x itself; says that the result is not to share memory.", examples=lambda: elementwise_examples("copy"), properties="identity", family="elementwise")
-optimization_barrier = define(
+copy = _op(
+    "copy",
+    "x",
+    lambda x: x,
+    "x itself; says that the result is not to share memory.",
+    words="identity",
+)
+optimization_barrier = _op(
     "optimization_barrier",
     "*xs",
     lambda *xs: xs,
     "The operands themselves; passes move nothing across.",
-    examples=lambda: elementwise_examples("optimization_barrier"),
-    properties="identity tuple",
-    family="elementwise",
+    words="identity tuple",
 )
-stop_gradient = define("stop_gradient", "x", lambda x: x, "x itself, with derivative zero.", examples=lambda: elementwise_examples("stop_gradient"), properties="identity", family="elementwise")
+stop_gradient = _op(
+    "stop_gradient",
+    "x",
+    lambda x: x,
+    "x itself, with derivative zero.",
+    words="identity",
+)

@@ -43,7 +43,14 @@ def _one(of: str, x: list, out: list, to: str = "", why: str = "", /, note: str 
 
 
 def _compare(name: str) -> list[Example]:
-    ops = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
+    ops = {
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+    }
     x, y = [NAN, 0.0, -INF, 1.0, 2.0, INF], [NAN, -0.0, INF, 2.0, 1.0, INF]
     u = [0, 1, 2**64 - 1, 2**63], [2**64 - 1, 1, 0, 2**63 - 1]
     f = ops[name]
@@ -57,9 +64,26 @@ def _compare(name: str) -> list[Example]:
     ]  # fmt: skip
     if name in ("eq", "ne"):
         equal = [True, False, False]
-        made.append(_told("c64", [1 + 1j, 1 + 2j, NAN], [1 + 1j, 1 + 3j, NAN], equal if name == "eq" else [not x for x in equal], "bool"))
+        made.append(
+            _told(
+                "c64",
+                [1 + 1j, 1 + 2j, NAN],
+                [1 + 1j, 1 + 3j, NAN],
+                equal if name == "eq" else [not x for x in equal],
+                "bool",
+            )
+        )
     else:
-        made.append(_told("c64", [1 + 1j, 1 + 2j, 2], [1 + 2j, 1 + 2j, 1 + 9j], {"lt": [1, 0, 0], "le": [1, 1, 0], "gt": [0, 0, 1], "ge": [0, 1, 1]}[name], "bool", "lexicographic"))
+        made.append(
+            _told(
+                "c64",
+                [1 + 1j, 1 + 2j, 2],
+                [1 + 2j, 1 + 2j, 1 + 9j],
+                {"lt": [1, 0, 0], "le": [1, 1, 0], "gt": [0, 0, 1], "ge": [0, 1, 1]}[name],
+                "bool",
+                "lexicographic",
+            )
+        )
     return made
 
 
@@ -121,7 +145,14 @@ def _bits(f: Callable[..., np.ndarray], dtypes: str = "i8 u8 i32 u64 bool") -> l
         x = array(d, [0, 0, 1, 1] if d == "bool" else [0, 1, 5, 100])
         y = array(d, [0, 1, 0, 1] if d == "bool" else [3, 1, 12, 77])
         made.append(example(x, y, out=f(x, y)))
-    return [*made, example(array("i4", [-8, 7, 3]), array("i4", [5, -1, 2]), out=f(np.array([-8, 7, 3], np.int8), np.array([5, -1, 2], np.int8)).astype(array("i4", 0).dtype))]
+    return [
+        *made,
+        example(
+            array("i4", [-8, 7, 3]),
+            array("i4", [5, -1, 2]),
+            out=f(np.array([-8, 7, 3], np.int8), np.array([5, -1, 2], np.int8)).astype(array("i4", 0).dtype),
+        ),
+    ]
 
 
 _a, _b = [-7, 7, -7, 7, 5, -128, 0], [2, -2, -2, 2, 0, -1, 3]

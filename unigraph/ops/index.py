@@ -6,37 +6,20 @@ vectors; each vector places a window in the operand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .. import dims
 from ..dims import Dim
 from ..dtypes import BOOL, bool_, i64
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, family
 from ..types import TensorType
 from .shapes import at_most, distinct_axes, is_sorted, no_key, not_negative, refuse
 
 COMBINERS = ("replace", "add", "sub", "mul", "min", "max")
 
 
-def index_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `index_examples.py`."""
-    from .index_examples import EXAMPLES
-
-    return EXAMPLES[name]()
-
-
-def _op(name: str, operands: str, infer: Callable[..., Any], doc: str, attrs: dict[str, Attr]) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: index_examples(name),
-        properties="index",
-        family="index",
-    )
+_op = family("index", "index")
 
 
 def _rising(label: str, what: str, axes: Sequence[int], rank: int) -> None:

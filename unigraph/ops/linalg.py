@@ -6,12 +6,10 @@ vectors where its own versions differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from .. import dims
 from ..dims import Dim
 from ..dtypes import COMPLEX, DType, c64, c128, f32, f64, i32
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, family
 from ..types import TensorType, same_shape
 from .shapes import at_least_zero, at_most, refuse
 
@@ -19,31 +17,7 @@ INEXACT = (f32, f64, c64, c128)
 Result = TensorType | tuple[TensorType, ...]
 
 
-def linalg_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `linalg_examples.py`."""
-    from .linalg_examples import EXAMPLES
-
-    return EXAMPLES[name]()
-
-
-def _op(
-    name: str,
-    operands: str,
-    infer: Callable[..., Result],
-    doc: str,
-    attrs: dict[str, Attr] | None = None,
-    words: str = "",
-) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: linalg_examples(name),
-        properties=f"linalg {words}",
-        family="linalg",
-    )
+_op = family("linalg", "linalg")
 
 
 def _matrix(name: str, x: TensorType) -> tuple[tuple[Dim, ...], Dim, Dim]:

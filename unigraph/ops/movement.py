@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from .. import dims
 from ..dims import Dim
 from ..dtypes import BOOL, KEY, DType
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, family
 from ..types import TensorType, same_shape
 from .shapes import at_most, dilated, distinct_axes, is_sorted, no_key, not_negative, one_axis, refuse
 
-
-def movement_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `movement_examples.py`."""
-    from .movement_examples import EXAMPLES
-
-    return EXAMPLES[name]()
-
-
-def _op(name: str, operands: str, infer: Callable[..., Any], doc: str, attrs: dict[str, Attr]) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: movement_examples(name),
-        properties="movement",
-        family="movement",
-    )
+_op = family("movement", "movement")
 
 
 def _sizes(label: str, shape: tuple[Dim, ...]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import dims
-from ..opdef import Attr, OpDef, define_composite, require
+from ..opdef import Attr, OpDef, define_composite, family_examples, require
 from ._helpers import (
     GraphBuilder,
     Value,
@@ -17,7 +17,6 @@ from ._helpers import (
     back,
     broadcast,
     cast,
-    composite_examples,
     float_required,
     keep,
     op,
@@ -46,7 +45,7 @@ def activation(doc: str, **attrs: Attr) -> Callable[[Callable[..., Value]], OpDe
             decompose,
             doc,
             attrs=attrs,
-            examples=lambda: composite_examples(name),
+            examples=lambda: family_examples("composite")[name](),
             properties=ELEMENTWISE,
         )
 

@@ -5,13 +5,10 @@ A key value stands for uint32 words: 2 for threefry2x32, 4 for rbg and unsafe_rb
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from .. import dims
 from ..dims import Dim
 from ..dtypes import FLOAT, KEY, DType, dtype, u8, u16, u32, u64
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, family
 from ..types import TensorType, same_shape
 from .shapes import not_negative, refuse
 
@@ -20,24 +17,7 @@ ALGORITHMS = ("default", "philox", "three_fry")
 WORDS = (u8, u16, u32, u64)
 
 
-def random_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `random_examples.py`."""
-    from .random_examples import EXAMPLES
-
-    return EXAMPLES[name]()
-
-
-def _op(name: str, operands: str, infer: Callable[..., Any], doc: str, attrs: dict[str, Attr] | None = None) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: random_examples(name),
-        properties="random",
-        family="random",
-    )
+_op = family("random", "random")
 
 
 IMPL = Attr("str", doc="the generator of the key", choices=IMPLS)

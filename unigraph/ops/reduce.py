@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..dtypes import BOOL, COMPLEX, FLOAT, INT, UINT, DType, bool_, i32
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, OpDef, family
 from ..types import TensorType, same_shape
 from .shapes import distinct_axes, no_key, one_axis, refuse, windows
 
@@ -20,33 +20,7 @@ REAL = (BOOL, INT, UINT, FLOAT)
 INEXACT = (FLOAT, COMPLEX)
 
 
-def reduce_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `reduce_examples.py`."""
-    from .reduce_examples import EXAMPLES
-
-    return EXAMPLES[name]()
-
-
-def _op(
-    name: str,
-    operands: str,
-    infer: Callable[..., Any],
-    doc: str,
-    attrs: dict[str, Attr],
-    words: str,
-    regions: dict[str, Callable[..., Any]] | None = None,
-) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: reduce_examples(name),
-        regions=regions,
-        properties=f"reduction {words}",
-        family="reduce",
-    )
+_op = family("reduce", "reduction")
 
 
 def _takes(label: str, t: TensorType, kinds: tuple[str, ...]) -> None:

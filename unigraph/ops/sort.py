@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from .. import dims
 from ..dims import Dim
 from ..dtypes import BOOL, COMPLEX, FLOAT, INT, UINT, DType, c64, c128, f32, f64, i32
-from ..opdef import Attr, Example, OpDef, define
+from ..opdef import Attr, family
 from ..types import TensorType, same_shape
 from .shapes import at_most, no_key, not_negative, one_axis, refuse
 
 KEYS = (BOOL, INT, UINT, FLOAT, COMPLEX)
 
 
-def sort_examples(name: str) -> list[Example]:
-    """Examples of one op of this file; they stand apart in `sort_examples.py`."""
-    from .sort_examples import EXAMPLES
-
-    return EXAMPLES[name]()
-
-
-def _op(name: str, operands: str, infer: Callable[..., Any], doc: str, attrs: dict[str, Attr], words: str) -> OpDef:
-    return define(
-        name,
-        operands,
-        infer,
-        doc,
-        attrs=attrs,
-        examples=lambda: sort_examples(name),
-        properties=words,
-        family="sort",
-    )
+_op = family("sort")
 
 
 def _sort(*xs: TensorType, axis: int, num_keys: int = 1, stable: bool = True) -> tuple[TensorType, ...]:
