@@ -15,9 +15,13 @@ torch = pytest.importorskip("torch")
 from unigraph.builder import GraphBuilder  # noqa: E402
 from unigraph.converters.torch_fx.export import to_torch  # noqa: E402
 from unigraph.dims import Constraint  # noqa: E402
+from unigraph.errors import EngineError  # noqa: E402
 from unigraph.graph import Graph, Value  # noqa: E402
 from unigraph.runtime.engines import compile as compile_graph  # noqa: E402
+from unigraph.runtime.torch.dtypes import from_numpy, to_numpy  # noqa: E402
 from unigraph.tree import LEAF, NONE, Signature, Tree, flatten  # noqa: E402
+
+from . import harness  # noqa: E402
 
 RNG = np.random.default_rng(0)
 
@@ -96,6 +100,29 @@ def check_export(module: Any, *inputs: Any, dynamic: Any = None) -> None:
 def test_exports_and_compiles() -> None:
     dims = {0: torch.export.Dim("batch"), 1: torch.export.Dim("seq")}
     check_export(to_torch(block()), torch.from_numpy(f32(2, 3, 8)), dynamic=(dims,))
+
+
+FIRST = {
+    op.name: f"{op.name}.{i}" for op in harness.registry().values() for i in reversed(range(min(len(op.examples), 2)))
+}
+
+
+@pytest.mark.parametrize("name", [n for n in FIRST.values() if not n.startswith("random_gamma.")])
+def test_every_op_is_written_into_code(name: str) -> None:
+    if name in harness.gaps("torch"):
+        pytest.skip(harness.gaps("torch")[name])
+    op, example = harness.by_name()[name]
+    module = to_torch(harness.example_graph(op, example))
+    results = [to_numpy(x) for x in module(*map(from_numpy, example.inputs))]
+    assert harness.compare(results, harness.reference(name)) is None
+    assert "unigraph" not in module.code
+
+
+def test_a_loop_until_accepted_is_refused() -> None:
+    b = GraphBuilder()
+    alpha = b.input("alpha", "f32", (3,))
+    with pytest.raises(EngineError, match="random_gamma"):
+        to_torch(b.build(b.random_gamma(b.key(), alpha, log_space=False)))
 
 
 # -- control flow --------------------------------------------------------------------------------

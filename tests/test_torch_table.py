@@ -15,7 +15,7 @@ from unigraph.dtypes import ALL, dtype  # noqa: E402
 from unigraph.errors import EngineError, UnsupportedError  # noqa: E402
 from unigraph.evaluate import Program  # noqa: E402
 from unigraph.opdef import registry  # noqa: E402
-from unigraph.runtime.torch.dtypes import TO_TORCH, from_numpy, to_numpy, to_torch  # noqa: E402
+from unigraph.runtime.torch.dtypes import TO_TORCH, from_numpy, on_device, to_numpy, to_torch  # noqa: E402
 from unigraph.runtime.torch.table import TABLE  # noqa: E402
 
 from . import harness  # noqa: E402
@@ -27,9 +27,10 @@ NAMES = list(harness.by_name())
 def evaluate(name: str, device: str = "cpu") -> list[np.ndarray]:
     op, example = harness.by_name()[name]
     program = Program(harness.example_graph(op, example), TABLE)
-    data = {v: x.to(device) for v, x in program.constants.items()}
+    data = {v: on_device(x, torch.device(device)) for v, x in program.constants.items()}
     with torch.no_grad(), torch.device(device):
-        return [to_numpy(x) for x in program.run([from_numpy(x).to(device) for x in example.inputs], data)]
+        inputs = [on_device(from_numpy(x), torch.device(device)) for x in example.inputs]
+        return [to_numpy(x) for x in program.run(inputs, data)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,7 +95,10 @@ def test_dtypes_without_a_torch_type_are_refused() -> None:
 # -- exotic integers over their whole range -------------------------------------------------------
 
 INTEGERS = ("i4", "u4", "u8", "u16", "u32", "u64", "i64")
-BINARY = ["add", "sub", "mul", "div", "rem", "max", "min", "and", "or", "xor", "lt", "le", "eq", "shift_left", "shift_right_logical", "shift_right_arithmetic", "mulhi"]  # fmt: skip
+BINARY = [
+    *("add", "sub", "mul", "mulhi", "div", "rem", "max", "min", "and", "or", "xor", "lt", "le", "eq"),
+    *("shift_left", "shift_right_logical", "shift_right_arithmetic"),
+]
 
 
 @pytest.mark.parametrize("kind", INTEGERS)
@@ -255,7 +259,7 @@ GRADIENTS: dict[str, tuple[str, list[np.ndarray], dict[str, Any]]] = {
     "gelu": ("gelu", [_Y], {}),
     "attention": ("attention", [_SQUARE[None], _SQUARE[None] + 1, _SQUARE[None] * 2], {"is_causal": True}),
     "cross_entropy": ("cross_entropy", [_X, np.array([1, 3, -100])], {}),
-    "lstm": ("lstm", [random_array("f64", s, i) for i, s in enumerate([(3, 2, 4), (2, 5), (2, 5), (20, 4), (20, 5)])], {}),
+    "lstm": ("lstm", [random_array("f64", s) for s in ((3, 2, 4), (2, 5), (2, 5), (20, 4), (20, 5))], {}),
 }  # fmt: skip
 
 

@@ -18,12 +18,12 @@ from unigraph import dims, tree
 from unigraph.errors import EngineError, InputError
 from unigraph.evaluate import Program, Row
 from unigraph.graph import KEY, STATE, WEIGHT, Graph, Operation, Value
+from unigraph.ops.nn_norm import batch_norm
 from unigraph.runtime.call import signature_of
 from unigraph.runtime.torch.compat import fake_mode, real_tensors, size_expression, symbolic_size
 from unigraph.runtime.torch.dtypes import from_numpy
 from unigraph.runtime.torch.dtypes import to_torch as torch_dtype
 from unigraph.runtime.torch.table import PARTS, TorchTable
-from unigraph.ops.nn_norm import batch_norm
 from unigraph.tree import DATACLASS, DICT, LEAF, NAMEDTUPLE, NONE, Tree
 from unigraph.types import TensorType
 

@@ -59,6 +59,7 @@ class Frame:
 
     def __init__(self, lifts: Lifts | None = None):
         self.graph, self.root = fx.Graph(), torch.nn.Module()
+        self.graph.on_generate_code(lambda _: _with_public_names)
         self.nodes: dict[int, fx.Node] = {}
         self.sizes: dict[Any, fx.Node | int] = {}
         self.origins: dict[Any, Callable[[], fx.Node]] = {}
@@ -144,6 +145,8 @@ class Recorder(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         result = _RESULTS.get(func, func)(*args, **kwargs)
         leaves = result if isinstance(result, (tuple, list)) else (result,)
+        if args and result is args[0]:  # a conversion to the dtype it has already
+            return result
         made = any(isinstance(r, Tensor) for r in leaves) and not isinstance(result, torch.Size)
         if made or func is Tensor.item:
             self.record(func, args, kwargs, result)
@@ -249,7 +252,7 @@ class Recorder(TorchFunctionMode):
     def _constant(self, x: Tensor, array: Any) -> fx.Node | None:
         """A number as a call of torch.full; an array as a buffer, outside of the state dict."""
         frame = self.frame
-        if array.ndim == 0 and not is_weak(x.dtype):
+        if array.ndim == 0 and (not is_weak(x.dtype) or (array.dtype.kind == "u" and array < 1 << 63)):
             value = _NUMBER[array.dtype.kind if array.dtype.kind in _NUMBER else "f"](array)
             options: dict[str, Any] = {"dtype": x.dtype} | ({} if frame.device is None else {"device": frame.device})
             node = frame.graph.call_function(torch.full, ((), value), options)
@@ -324,6 +327,20 @@ class Recorder(TorchFunctionMode):
 
 def _part(x: torch.SymInt, symbol: Any) -> Any:
     raise EngineError(f"a region reads the size {symbol}, which none of its operands has: pass one that has it")
+
+
+_PRIVATE = re.compile(r"\btorch\._C\._nn\.(\w+)")
+
+
+def _with_public_names(body: list[str]) -> list[str]:
+    """Code in which torch.nn.functional's functions go by that name: fx knows only where they are made."""
+
+    def public(match: re.Match[str]) -> str:
+        name = match[1]
+        same = getattr(torch.nn.functional, name, None) is getattr(torch._C._nn, name)
+        return f"torch.nn.functional.{name}" if same else match[0]
+
+    return [_PRIVATE.sub(public, line) for line in body]
 
 
 def _short(target: Any) -> str:

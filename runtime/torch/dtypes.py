@@ -85,9 +85,7 @@ def from_numpy(x: np.ndarray, writable: bool = False) -> Tensor:
 
 def to_numpy(x: Tensor) -> np.ndarray:
     """The NumPy array over the memory of ``x`` (copied from another device)."""
-    x = x.detach()
-    if x.device.type != "cpu":
-        x = x.cpu()
+    x = on_device(x.detach(), torch.device("cpu"))
     kind = from_torch(x.dtype)
     if kind.bits < 8 and kind.is_integer:
         return x.view(torch.int8 if kind.kind == "int" else torch.uint8).numpy().astype(kind.numpy)
@@ -165,6 +163,11 @@ def from_order(x: Tensor, t: torch.dtype) -> Tensor:
     if t is torch.uint64:
         return (x ^ _LEAST64).view(t)
     return narrow(x, t)
+
+
+def on_device(x: Tensor, device: torch.device) -> Tensor:
+    """``x`` on a device; itself where it is there (torch copies no integers shorter than a byte)."""
+    return x if x.device == device else unbits(bits(x).to(device), x.dtype)
 
 
 def is_weak(t: torch.dtype) -> bool:

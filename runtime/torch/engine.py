@@ -13,7 +13,7 @@ from unigraph.errors import EngineError
 from unigraph.evaluate import Program, load_data
 from unigraph.graph import Graph, Value
 
-from .dtypes import from_numpy
+from .dtypes import bits, from_numpy, on_device, unbits
 from .table import TABLE
 
 
@@ -45,7 +45,7 @@ class Engine:
         self._device = torch_device(device)
         self._program = Program(graph, TABLE)
         held = {**load_data(graph, TABLE), **self._program.constants}
-        self._data = {v: x.to(self._device) for v, x in held.items()}
+        self._data = {v: on_device(x, self._device) for v, x in held.items()}
         self._held = frozenset(_place(x) for x in self._data.values()) - {0}
 
     def take(self, x: np.ndarray) -> torch.Tensor:
@@ -56,9 +56,9 @@ class Engine:
         """Results as torch tensors on the device of the engine, which the caller may write to."""
         data, device = self._data, self._device
         if states:
-            data = {**data, **{v: x.to(device) for v, x in states.items()}}
+            data = {**data, **{v: on_device(x, device) for v, x in states.items()}}
         with torch.no_grad(), self._factories():
-            results = self._program.run([x.to(device) for x in inputs], data)
+            results = self._program.run([on_device(x, device) for x in inputs], data)
             return [self._own(x) for x in results]
 
     def _factories(self) -> AbstractContextManager[Any]:
@@ -68,7 +68,9 @@ class Engine:
 
     def _own(self, x: torch.Tensor) -> torch.Tensor:
         broadcast = 0 in x.stride() and any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
-        return x.clone(memory_format=torch.contiguous_format) if broadcast or _place(x) in self._held else x
+        if not broadcast and _place(x) not in self._held:
+            return x
+        return unbits(bits(x).clone(memory_format=torch.contiguous_format), x.dtype)
 
 
 def _place(x: torch.Tensor) -> int:
