@@ -13,6 +13,7 @@ from unigraph.errors import EngineError, UnigraphError
 from unigraph.evaluate import Program, load_data
 from unigraph.graph import Graph, Value
 
+from ..hoist import hoist
 from .table import TABLE
 
 _PLATFORMS = {"cuda": "gpu"}  # what JAX calls them
@@ -63,9 +64,9 @@ class Engine:
     def __init__(self, graph: Graph, device: str | None = None):
         self._device = jax_device(device)
         with jax.enable_x64(True), jax.default_device(self._device):
+            data = {v: jax.device_put(x, self._device) for v, x in load_data(graph, TABLE).items()}
+            graph, self._data = hoist(graph, TABLE, data)
             program = Program(graph, TABLE)
-            data = load_data(graph, TABLE)
-            self._data = {v: jax.device_put(x, self._device) for v, x in data.items()}
         held = list(self._data)
 
         def function(data: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, ...]:

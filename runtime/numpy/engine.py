@@ -12,6 +12,7 @@ from unigraph.evaluate import Program, load_data
 from unigraph.graph import Graph, Value
 
 from ..arrays import memory, writable
+from ..hoist import hoist
 from .table import TABLE
 
 
@@ -28,8 +29,8 @@ class Engine:
     def __init__(self, graph: Graph, device: str | None = None):
         if device not in (None, "cpu"):
             raise EngineError(f"the numpy engine runs on cpu, not {device!r}; use engine='torch' or 'jax'")
+        graph, self._data = hoist(graph, TABLE, load_data(graph, TABLE))
         self._program = Program(graph, TABLE)
-        self._data = load_data(graph, TABLE)
         held = (*self._data.values(), *self._program.constants.values())
         self._held = frozenset(memory(x) for x in held if isinstance(x, np.ndarray))
 

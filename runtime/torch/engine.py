@@ -13,6 +13,7 @@ from unigraph.errors import EngineError
 from unigraph.evaluate import Program, load_data
 from unigraph.graph import Graph, Value
 
+from ..hoist import hoist
 from .dtypes import bits, from_numpy, on_device, unbits
 from .table import TABLE
 
@@ -43,9 +44,10 @@ class Engine:
 
     def __init__(self, graph: Graph, device: str | None = None):
         self._device = torch_device(device)
+        held = {**load_data(graph, TABLE), **Program(graph, TABLE).constants}
+        with torch.no_grad(), self._factories():
+            graph, self._data = hoist(graph, TABLE, {v: on_device(x, self._device) for v, x in held.items()})
         self._program = Program(graph, TABLE)
-        held = {**load_data(graph, TABLE), **self._program.constants}
-        self._data = {v: on_device(x, self._device) for v, x in held.items()}
         self._held = frozenset(_place(x) for x in self._data.values()) - {0}
 
     def take(self, x: np.ndarray) -> torch.Tensor:
