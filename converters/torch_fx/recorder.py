@@ -8,11 +8,13 @@ in arguments become size nodes, devices the device of an input.
 from __future__ import annotations
 
 import builtins
+import inspect
 import operator
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -34,8 +36,6 @@ _LITERALS: Mapping[Any, tuple[int, ...]] = {
     torch.where: (1, 2), torch.bitwise_and: (1,), torch.bitwise_or: (1,), torch.bitwise_xor: (1,),
 }  # fmt: skip
 _NUMBER: Mapping[str, Callable[[Any], Any]] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-# Arguments that torch's own wrappers fill in with their defaults.
-_NOISE = (("inplace", False), ("_stacklevel", 3))
 _SPREADS = frozenset({"expand", "reshape", "__getitem__", "permute"})
 _NUMBERS = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.bfloat16}
@@ -156,7 +156,8 @@ class Recorder(TorchFunctionMode):
         frame = self.frame
         op, target, args = _call_of(func, args)
         given = self._literals(target, [self.argument(a) for a in args], args, result)
-        named = {k: self.argument(v) for k, v in kwargs.items() if v is not None and (k, v) not in _NOISE}
+        defaults = _defaults(func)
+        named = {k: self.argument(v) for k, v in kwargs.items() if v is not None and defaults.get(k, kwargs) is not v}
         if func in _FACTORIES and named.get("device") is None and frame.device is not None:
             named["device"] = frame.device
         node = frame.graph.create_node(op, target, tuple(given), named, name=self._name(target))
@@ -305,7 +306,7 @@ class Recorder(TorchFunctionMode):
 
     def device_from(self, frame: Frame, node: fx.Node) -> None:
         """Tensors that rows make from nothing go where ``node`` is."""
-        frame.device = frame.graph.call_function(builtins.getattr, (node, "device"))
+        frame.device = frame.graph.create_node("call_function", builtins.getattr, (node, "device"), name="device")
 
     # -- regions ---------------------------------------------------------------------------------
 
@@ -345,6 +346,14 @@ def _with_public_names(body: list[str]) -> list[str]:
 
 def _short(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", "value")
+
+
+@cache
+def _defaults(func: Any) -> Mapping[str, Any]:
+    """What torch's Python wrappers fill in by themselves, and code need not say."""
+    if getattr(func, "__module__", "") != torch.nn.functional.__name__ or not isinstance(func, types.FunctionType):
+        return {}
+    return {name: p.default for name, p in inspect.signature(func).parameters.items() if p.default is not p.empty}
 
 
 _REFLECTED = re.compile(r"__r(\w+)__")
