@@ -7,6 +7,8 @@ import importlib
 _FAMILIES = (
     "elementwise",
     "special",
+    "bessel",
+    "polynomial",
     "activation",
     "movement",
     "index",

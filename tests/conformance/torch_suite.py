@@ -1,0 +1,195 @@
+"""PyTorch's operator database: each sample captured, saved, loaded, run on an engine, judged against eager torch.
+
+A case is ``dtype/operator`` over the first samples of one OpInfo: `SAMPLES` of them in float32, one in
+the other dtypes. Values are judged as the peers in the baselines were: within `SCALE` times the
+tolerances of torch.testing. Operators that leave a sign or phase free are compared after the
+function that op_db itself applies before it compares (``output_process_fn_grad``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing._comparison import default_tolerances
+from torch.testing._internal import common_methods_invocations as database
+from torch.utils import _pytree as pytree
+
+import unigraph as ug
+
+ENGINES = ("torch", "numpy", "jax", "onnx")
+DTYPES = ("float32", "int64", "bool", "complex64")
+FIRST = 4  # samples of an operator that are looked at in float32
+SAMPLES = int(os.environ.get("UNIGRAPH_SAMPLES", "2"))
+SEEDS = 4  # calls that must agree in every bit for a sample to count as deterministic
+SCALE = 10.0
+ROOT = Path(__file__).parents[2]
+
+# op_db seeds random operators before each call, which would hide that they are random.
+database.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
+logging.getLogger("torch").setLevel(logging.ERROR)
+
+
+def name_of(info: Any) -> str:
+    return f"{info.name}.{info.variant_test_name}" if info.variant_test_name else str(info.name)
+
+
+@lru_cache(maxsize=1)
+def _infos() -> dict[str, Any]:
+    return {name_of(info): info for info in database.op_db}
+
+
+@lru_cache(maxsize=1)
+def _left_out() -> dict[str, dict[str, str]]:
+    """Operators that are no cases: random, uninitialised, without a tensor as result; by dtype or for all."""
+    return tomllib.loads((Path(__file__).parent / "torch_left_out.toml").read_text())
+
+
+def cases(dtypes: tuple[str, ...] = DTYPES) -> Iterator[str]:
+    """Names of all cases, ``dtype/operator``."""
+    for dtype in dtypes:
+        left_out = {*_left_out()["all"], *_left_out().get(dtype, {})}
+        for name, info in sorted(_infos().items()):
+            if name not in left_out and getattr(torch, dtype) in info.supported_dtypes("cpu"):
+                yield f"{dtype}/{name}"
+
+
+def group(case: str) -> str:
+    """The dtype of a case."""
+    return case.partition("/")[0]
+
+
+class Sample:
+    """One call of an operator as a function of its tensors alone."""
+
+    def __init__(self, info: Any, sample: Any):
+        leaves, self.structure = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
+        self.leaves = [x.detach().resolve_conj().resolve_neg() if isinstance(x, torch.Tensor) else x for x in leaves]
+        self.tensors = tuple(x for x in self.leaves if isinstance(x, torch.Tensor))
+        self.op = info.op
+        self.settle: Callable[[Any], Any] = sample.output_process_fn_grad
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        given = iter([t.clone() for t in tensors])  # operators that write to their arguments write to these
+        leaves = [next(given) if isinstance(x, torch.Tensor) else x for x in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        return self.op(*args, **kwargs)
+
+    def expected(self) -> Any:
+        return self(*self.tensors)
+
+
+def samples(case: str) -> Iterator[Sample]:
+    """The samples of a case that can be judged, the same in every process."""
+    dtype, _, name = case.partition("/")
+    info = _infos()[name]
+    torch.manual_seed(0)
+    found = info.sample_inputs("cpu", getattr(torch, dtype), requires_grad=False)
+    first = [Sample(info, given) for given in islice(found, FIRST if dtype == "float32" else 1)]
+    judged = (sample for sample in first if left_out(sample) is None)
+    yield from islice(judged, SAMPLES)
+
+
+def left_out(sample: Sample) -> str | None:
+    """Why a sample cannot be judged (random, sparse, fails in eager torch...), or None."""
+    results = []
+    for seed in range(SEEDS):
+        torch.manual_seed(seed)
+        try:
+            result = sample.expected()
+        except Exception as error:  # whatever torch raises: the sample is of no use
+            return f"fails in eager torch: {str(error).splitlines()[0][:80]}"
+        results.append([x for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor)])
+    first, *others = results
+    if not first:
+        return "gives no tensor"
+    if any(t.layout is not torch.strided for t in (*first, *sample.tensors)):
+        return "sparse tensors"
+    same = all(a.shape == b.shape and torch.equal(_bits(a), _bits(b)) for other in others for a, b in zip(first, other))
+    return None if same else "random"
+
+
+def _bits(x: torch.Tensor) -> torch.Tensor:
+    x = x.detach().resolve_conj()
+    x = x.to(torch.complex64) if x.dtype is torch.complex32 else x
+    return x.nan_to_num() if x.dtype.is_floating_point or x.dtype.is_complex else x
+
+
+@lru_cache(maxsize=1)
+def _cache() -> Path:
+    """Where captured graphs lie, so that one capture serves all engines; another folder for other sources."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for folder in ("converters/torch_fx", "unigraph", "unigraph/ops"):
+        for path in sorted((ROOT / folder).glob("*.py")):
+            digest.update(path.read_bytes())
+    default = Path(tempfile.gettempdir()) / f"captures-{digest.hexdigest()[:16]}"
+    folder = Path(os.environ.get("UNIGRAPH_CAPTURES", default))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def captured(case: str, index: int, sample: Sample) -> ug.Graph:
+    """The graph of a sample as its file says."""
+    path = _cache() / f"{case.replace('/', '-')}-{index}.ugraph"
+    if not path.exists():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ug.from_torch(lambda *tensors: sample(*tensors), sample.tensors).save(path)
+    return ug.load(path)
+
+
+def run(case: str, engine: str) -> str | None:
+    """Why a case fails, or None. Whatever the importer or engine raises is raised."""
+    for index, sample in enumerate(samples(case)):
+        reason = check(case, engine, index, sample)
+        if reason:
+            return f"sample {index}: {reason}"
+    return None
+
+
+def check(case: str, engine: str, index: int, sample: Sample) -> str | None:
+    """Why one sample fails, or None."""
+    graph = captured(case, index, sample)
+    actual = ug.compile(graph, engine)(*sample.tensors, seed=0 if _has_key(graph) else None)
+    want = sample.expected()
+    wanted, structure = pytree.tree_flatten(want)
+    got = [torch.as_tensor(x) for x in pytree.tree_leaves(actual)]
+    if len(got) != len(wanted):
+        return f"{len(got)} results, expected {len(wanted)}"
+    if all(isinstance(w, torch.Tensor) for w in wanted):
+        for k, (a, w) in enumerate(zip(got, wanted)):
+            if a.dtype != w.dtype or a.shape != w.shape:
+                return f"output {k} is {a.dtype}{list(a.shape)}, expected {w.dtype}{list(w.shape)}"
+        got = pytree.tree_leaves(sample.settle(pytree.tree_unflatten(got, structure)))
+        wanted = pytree.tree_leaves(sample.settle(want))
+    for k, (a, w) in enumerate(zip(got, wanted)):
+        reason = _differ(torch.as_tensor(a), torch.as_tensor(w))
+        if reason:
+            return f"output {k} {reason}"
+    return None
+
+
+def _has_key(graph: ug.Graph) -> bool:
+    return any(v.role == "key" for v in graph.inputs)
+
+
+def _differ(actual: torch.Tensor, expected: torch.Tensor) -> str | None:
+    if actual.dtype != expected.dtype or actual.shape != expected.shape:
+        return f"is {actual.dtype}{list(actual.shape)}, expected {expected.dtype}{list(expected.shape)}"
+    rtol, atol = (SCALE * t for t in default_tolerances(expected))
+    actual, expected = actual.resolve_conj(), expected.resolve_conj()
+    if torch.allclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True):
+        return None
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    error = (actual.to(wide) - expected.to(wide)).abs()
+    return f"differs by {error.nan_to_num(float('inf')).max().item():.3g} of {expected.to(wide).abs().nan_to_num(0, 0).max().item():.3g}"
