@@ -37,7 +37,10 @@ def grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
 
 
 def value_and_grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
-    """The graph of ``(outputs, gradient)``; see `grad`. The outputs keep their structure."""
+    """The graph of ``(outputs, gradient)``; see `grad`. The outputs keep their structure.
+
+    Raises what `grad` raises.
+    """
     return _differentiate(graph, wrt, output, _gradient(output), lambda g, aux: ((aux[0], g), aux[1]))
 
 
@@ -46,6 +49,9 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
 
     ``wrt`` names what varies (None: all floating inputs). The new graph takes the directions as the
     keyword ``tangents``, a dict by name (an array when ``wrt`` is one name).
+
+    Raises InputError for a name that is neither input nor weight, UnsupportedError for operations
+    without a JAX meaning.
     """
     f = _Called(graph)
     names, single = f.select(wrt, prefer=f.float_inputs() or f.float_weights())
@@ -65,6 +71,7 @@ def hessian(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
     """The graph of second derivatives of one scalar output; see `grad`.
 
     One name gives one array (axes of the argument, twice); several give a dict of dicts by name.
+    Raises what `grad` raises.
     """
 
     def transform(f: _Called) -> Callable[..., Any]:
@@ -112,7 +119,10 @@ def vmap(
 
 
 def checkpoint(graph: Graph) -> Graph:
-    """The same graph as one rematerialised block: its intermediates are computed again in backward."""
+    """The same graph as one rematerialised block: its intermediates are computed again in backward.
+
+    Raises UnsupportedError for operations without a JAX meaning.
+    """
     f = _Called(graph)
     return f.capture(lambda params, leaves: jax.checkpoint(lambda p, xs: f(p, tuple(xs)))(params, list(leaves)))
 

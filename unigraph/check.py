@@ -17,9 +17,9 @@ MAX_DEPTH = 64
 
 
 def check(graph: Graph, *, constants: bool = True) -> None:
-    """Raise unless ``graph`` is well formed. ``constants`` False lets constants be without data.
+    """Refuse ``graph`` unless it is well formed. ``constants`` False lets constants be without data.
 
-    GraphError: a value used before it is made, made twice or of another graph, a wrong role, data
+    Raises GraphError: a value used before it is made, made twice or of another graph, a wrong role, data
     that does not fit, a name used twice, a state without update, a signature that does not fit.
     TypeCheckError: a type that differs from what the op infers. Both name the operation, its scope
     and its source.

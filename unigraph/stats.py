@@ -89,7 +89,7 @@ class _Measure:
 def stats(graph: Graph, sizes: Mapping[str, int] | None = None) -> Stats:
     """The figures of ``graph``. Symbols not in ``sizes`` count with the least size they allow above 0.
 
-    Linear in the number of operations.
+    Linear in the number of operations. Raises nothing of its own for a well-formed graph.
     """
     assumed = _Sizes({s: max(c.min, c.multiple_of, 1) for s, c in graph.symbols.items()} | dict(sizes or {}))
     measure = _measure(graph, assumed, {})

@@ -32,7 +32,8 @@ def lower_jax(primitive: Any) -> Callable[[Row], Row]:
 
     The row is called as ``row(b, eqn, *values)`` with the builder, the jaxpr equation and the graph
     values of its operands; it returns one value, or a tuple for several outputs, of exactly the
-    types of ``eqn.outvars``. It raises `unigraph.errors.Unsupported` for a case it cannot carry.
+    types of ``eqn.outvars``. Raises nothing itself; a row raises `unigraph.errors.Unsupported` for a
+    case it cannot carry.
 
     >>> @lower_jax(my_primitive_p)
     ... def _(b, eqn, x):

@@ -39,6 +39,7 @@ def lower_torch(name: str) -> Callable[[F], F]:
     ``b`` is the builder; tensors arrive as graph values, sizes as dims, dtypes as graph dtypes. The
     row returns the value (or a tuple of values) of the operator. ``"mylib::op"`` covers all overloads,
     ``"mylib::op.overload"`` one; a row given here goes before a built-in one.
+    Raises ValueError for a name without a library.
     """
     if "::" not in name:
         raise ValueError(f"an operator is named 'library::op', not {name!r}")
