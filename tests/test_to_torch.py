@@ -320,6 +320,19 @@ def test_sizes_from_expressions_and_constraints() -> None:
         assert y.tolist() == [n + 2.0] * n
 
 
+def test_an_assumption_about_a_size_is_told() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "f32", ("n",))
+    padded = b.pad(x, b.constant(1.5, "f32"), low=("n - 4",), high=("4 - n",))
+    with pytest.warns(UserWarning, match="right only for sizes with .*n"):
+        to_torch(b.build(padded))
+
+
+def test_no_assumption_is_made_without_need(recwarn: Any) -> None:
+    to_torch(block())
+    assert not [w for w in recwarn.list if "right only for" in str(w.message)]
+
+
 def test_device_follows_the_input() -> None:
     b = GraphBuilder()
     x = b.input("x", "f32", ("n",))

@@ -6,6 +6,7 @@ import builtins
 import keyword
 import operator
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from unigraph.evaluate import Program, Row
 from unigraph.graph import KEY, STATE, WEIGHT, Graph, Operation, Value
 from unigraph.ops.nn_norm import batch_norm
 from unigraph.runtime.call import signature_of
-from unigraph.runtime.torch.compat import fake_mode, real_tensors, size_expression, symbolic_size
+from unigraph.runtime.torch.compat import assumptions, fake_mode, real_tensors, size_expression, symbolic_size
 from unigraph.runtime.torch.dtypes import from_numpy
 from unigraph.runtime.torch.dtypes import to_torch as torch_dtype
 from unigraph.runtime.torch.table import PARTS, TorchTable
@@ -41,7 +42,8 @@ def to_torch(graph: Graph) -> fx.GraphModule:
     weight without data is on the meta device. ``forward`` takes the captured signature, then the keys
     that randomness added (their words as uint32, int64 or int32), and gives the captured output
     structure; states are written back at its end. The module trains, compiles, exports and copies,
-    except that torch has no derivative for ``while`` loops.
+    except that torch has no derivative for ``while`` loops. Where torch had to decide something that
+    depends on a symbolic size, a warning tells what the module takes for granted.
 
     Raises UnsupportedError listing the operations without a torch meaning, EngineError for one that
     cannot be traced.
@@ -104,6 +106,7 @@ class _Export:
         self._device(inputs)
         with self.mode, self.recorder:
             results = self.program.run(inputs, self.fakes, self.sizes)
+        self._tell_assumptions()
         nodes = [self.recorder.node_of(x) for x in results]
         count = len(self.graph.outputs)
         output = self._output(self.signature.out, iter(nodes[:count]))
@@ -116,6 +119,16 @@ class _Export:
                 self.fx.call_method("copy_", (held, self.fx.call_method("detach", (node,))))
         self._drop_unused()
         return fx.GraphModule(self.frame.root, self.fx, class_name=_identifier(self.graph.name or "GraphModule"))
+
+    def _tell_assumptions(self) -> None:
+        """Warn when torch decided something about a size that other sizes would decide otherwise."""
+        assumed = assumptions(self.mode, list(self.sizes.items()))
+        if assumed:
+            warnings.warn(
+                f"the torch module is right only for sizes with {', '.join(assumed)}; make those sizes static, or "
+                "run the graph on the torch engine",
+                stacklevel=5,
+            )
 
     # -- what goes in ----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,3 +59,17 @@ def symbolic_size(mode: FakeTensorMode, hint: int) -> Any:
 def size_expression(size: torch.SymInt) -> Any:
     """The sympy expression behind a traced size."""
     return size.node.expr
+
+
+def assumptions(mode: FakeTensorMode, sizes: Sequence[tuple[str, Any]]) -> list[str]:
+    """What a trace took for granted about its symbolic sizes, in words of their names.
+
+    Bounds of single sizes are left out: breaking one is an error at run time, not a wrong result.
+    """
+    import sympy
+
+    known = {size_expression(size): sympy.Symbol(name) for name, size in sizes}
+    found = [guard.expr for guard in mode.shape_env.guards] if mode.shape_env is not None else []
+    bounds = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
+    telling = [e for e in found if not (isinstance(e, bounds) and all(a.is_Symbol or a.is_number for a in e.args))]
+    return sorted({str(e.xreplace(known)) for e in telling})

@@ -117,17 +117,19 @@ def pad_axis(x: Tensor, value: Tensor, axis: int, lo: int, hi: int, gap: int = 0
     def block(size: int) -> Tensor:
         return value.expand(*x.shape[:axis], size, *x.shape[axis + 1 :])
 
-    before, after = [block(lo)] if _positive(lo) else [], [block(hi)] if _positive(hi) else []
-    if before or after:
-        x = torch.cat([*before, x, *after], axis)
-    first, last = (-lo if _positive(-lo) else 0), (-hi if _positive(-hi) else 0)
+    before, after = _grown(lo), _grown(hi)
+    if not (_static_equal(before, 0) and _static_equal(after, 0)):
+        blocks = [block(before), x, block(after)]
+        x = torch.cat([b for b, n in zip(blocks, (before, 1, after)) if not _static_equal(n, 0)], axis)
+    first, last = _grown(-lo), _grown(-hi)
     if not (_static_equal(first, 0) and _static_equal(last, 0)):
         x = x.narrow(axis, first, x.shape[axis] - first - last)
     return x
 
 
-def _positive(n: Any) -> bool:
-    return bool(n > 0)
+def _grown(n: Any) -> Any:
+    """max(n, 0), without deciding on the sign of a traced size."""
+    return max(n, 0) if isinstance(n, int) else torch.sym_max(n, 0)
 
 
 def concatenate(*xs: Tensor, axis: int) -> Tensor:
