@@ -43,7 +43,18 @@ TO_ONNX: dict[str, int] = {
 FROM_ONNX: dict[int, DType] = {number: dtypes.dtype(name) for name, number in TO_ONNX.items()}
 
 # The first opset in which a dtype may stand in a model at all.
-_SINCE = {"f8e4m3fn": 19, "f8e4m3fnuz": 19, "f8e5m2": 19, "f8e5m2fnuz": 19, "i4": 21, "u4": 21, "f4e2m1fn": 23, "f8e8m0fnu": 24, "i2": 25, "u2": 25}
+_SINCE = {
+    "f8e4m3fn": 19,
+    "f8e4m3fnuz": 19,
+    "f8e5m2": 19,
+    "f8e5m2fnuz": 19,
+    "i4": 21,
+    "u4": 21,
+    "f4e2m1fn": 23,
+    "f8e8m0fnu": 24,
+    "i2": 25,
+    "u2": 25,
+}
 
 
 def to_onnx_dtype(dtype: DType, opset: int) -> int:

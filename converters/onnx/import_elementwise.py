@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
-
 
 from unigraph.dtypes import DType
 from unigraph.errors import Unsupported
@@ -94,21 +94,6 @@ rows.add("LeakyRelu", with_attrs("leaky_relu", negative_slope=("alpha", 0.01)))
 rows.add("HardSigmoid", with_attrs("hardsigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5)))
 
 
-@rows("Identity", "Dropout")
-def identity(n: Node) -> Any:
-    x = n.value(0)
-    if n.op_type == "Dropout":
-        training = n.has(2) and bool(n.scalar(2)) if n.opset >= 12 else not n.attr("is_test", 0 if n.opset < 7 else 1)
-        ratio = n.scalar(1) if n.opset >= 12 and n.has(1) else n.attr("ratio", 0.5)
-        if training and ratio:
-            raise Unsupported(
-                "Dropout in training mode draws from an unseeded stream", "export the model in inference mode"
-            )
-        if n.outputs > 1:
-            return x, n.b.full(True, "bool", x.type.shape)
-    return x
-
-
 @rows("Mean")
 def mean(n: Node) -> Value:
     total = variadic("add")(n)
@@ -146,8 +131,11 @@ def modulo(n: Node) -> Value:
 
 @rows("BitShift")
 def shift(n: Node) -> Value:
-    op = n.b.shift_left if n.attr("direction") == "LEFT" else n.b.shift_right_logical
-    return op(*operands(n))
+    """The right shift of a signed number keeps its sign; too far a shift leaves what the sign leaves."""
+    x, y = operands(n)
+    if n.attr("direction") == "LEFT":
+        return n.b.shift_left(x, y)
+    return (n.b.shift_right_arithmetic if x.type.dtype.kind == "int" else n.b.shift_right_logical)(x, y)
 
 
 @rows("IsNaN")
@@ -243,12 +231,26 @@ def to_dtype(n: Node) -> Value:
     kind = FROM_ONNX.get(_CAST_NAMES.get(to, to))
     if kind is None:
         raise Unsupported("casts to or from strings have no numeric meaning")
-    return cast(n.b, n.value(0), kind)
+    return _cast(n, kind)
 
 
 @rows("CastLike")
 def cast_like(n: Node) -> Value:
-    return cast(n.b, n.value(0), n.value(1).type.dtype)
+    return _cast(n, n.value(1).type.dtype)
+
+
+def _cast(n: Node, kind: DType) -> Value:
+    """To 8-bit floats values out of range saturate (unless saturate=0); to 4-bit integers floats wrap."""
+    x = n.value(0)
+    if kind is x.type.dtype:
+        return x
+    if kind.is_float and kind.bits <= 8 and kind.name != "f8e8m0fnu" and n.attr("saturate", 1):
+        limits = ml_dtypes.finfo(kind.numpy)
+        wide = x if x.type.dtype.is_float and x.type.dtype.bits >= 16 else cast(n.b, x, FROM_ONNX[1])
+        return n.b.convert(n.b.min(n.b.max(wide, float(limits.min)), float(limits.max)), dtype=kind)
+    if kind.is_integer and kind.bits < 8 and x.type.dtype.is_float:
+        return n.b.convert(n.b.convert(x, dtype="i32"), dtype=kind)
+    return n.b.convert(x, dtype=kind)
 
 
 @rows("BitCast")
@@ -256,18 +258,19 @@ def bit_cast(n: Node) -> Value:
     return n.b.bitcast(n.value(0), dtype=FROM_ONNX[n.attr("to")])
 
 
-@rows("CumSum")
+@rows("CumSum", "CumProd")
 def cumulative(n: Node) -> Value:
     """``exclusive`` leaves out the element itself."""
     x = n.value(0)
     axis = int(n.scalar(1)) % x.type.rank
     reverse = bool(n.attr("reverse", 0))
-    total = n.b.cumsum(x, axis=axis, reverse=reverse)
+    product = n.op_type == "CumProd"
+    total = (n.b.cumprod if product else n.b.cumsum)(x, axis=axis, reverse=reverse)
     if not n.attr("exclusive", 0):
         return total
-    zero = n.b.constant(np.zeros((), x.type.dtype.numpy))
+    start = n.b.constant(np.asarray(int(product)).astype(x.type.dtype.numpy))
     edge = [0] * x.type.rank
     edge[axis] = 1
     crop = [-e for e in edge]
     low, high = (crop, edge) if reverse else (edge, crop)
-    return n.b.pad(total, zero, low=tuple(low), high=tuple(high))
+    return n.b.pad(total, start, low=tuple(low), high=tuple(high))

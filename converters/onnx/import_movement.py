@@ -132,17 +132,18 @@ def split(n: Node) -> tuple[Value, ...]:
         total = x.type.shape[axis]
         part = dims.floordiv(total + count - 1, count)
         sizes = [part] * (count - 1) + [dims.normal(total - part * (count - 1))]
-    return tuple(_pieces(n, x, axis, sizes))
+    return tuple(pieces(n, x, axis, sizes))
 
 
-def _pieces(n: Node, x: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
+def pieces(n: Node, x: Value, axis: int, sizes: Sequence[Dim]) -> list[Value]:
+    """``x`` cut along an axis into parts of these sizes."""
     start: Dim = 0
-    pieces = []
+    found = []
     for part in sizes:
         stop = dims.normal(start + part)
-        pieces.append(cut(n.b, x, axis, start, stop))
+        found.append(cut(n.b, x, axis, start, stop))
         start = stop
-    return pieces
+    return found
 
 
 @rows("Slice")
@@ -446,75 +447,6 @@ def space_to_depth(n: Node) -> Value:
     x, f = n.value(0), n.attr("blocksize")
     batch, channels, height, width = x.type.shape
     h, w = dims.floordiv(height, f), dims.floordiv(width, f)
-    x = n.b.transpose(n.b.reshape(x, shape=(batch, channels, h, f, w, f)), permutation=(0, 3, 5, 1, 2, 4))
+    order = (0, 1, 3, 5, 2, 4) if n.attr("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+    x = n.b.transpose(n.b.reshape(x, shape=(batch, channels, h, f, w, f)), permutation=order)
     return n.b.reshape(x, shape=(batch, dims.normal(channels * f * f), h, w))
-
-
-@rows("NonZero")
-def nonzero(n: Node) -> Value:
-    found = n.b.nonzero(n.value(0), symbol=f"nonzero{len(n.b._edges)}")
-    return n.b.transpose(found, permutation=(1, 0))
-
-
-# -- sequences of static structure -------------------------------------------------------------------
-
-
-@rows("SequenceConstruct", "SequenceEmpty")
-def sequence(n: Node) -> list[Value]:
-    return n.values()
-
-
-def _sequence(n: Node) -> list[Value]:
-    items = n.inputs[0]
-    if not isinstance(items, list):
-        raise Unsupported(f"{n.op_type}: input 0 must be a sequence made inside the model")
-    return list(items)
-
-
-@rows("SequenceInsert")
-def sequence_insert(n: Node) -> list[Value]:
-    items = _sequence(n)
-    items.insert(int(n.scalar(2)) if n.has(2) else len(items), n.value(1))
-    return items
-
-
-@rows("SequenceErase")
-def sequence_erase(n: Node) -> list[Value]:
-    items = _sequence(n)
-    del items[int(n.scalar(1)) if n.has(1) else -1]
-    return items
-
-
-@rows("SequenceAt")
-def sequence_at(n: Node) -> Value:
-    return _sequence(n)[int(n.scalar(1))]
-
-
-@rows("SequenceLength")
-def sequence_length(n: Node) -> Sizes:
-    return Sizes.of(len(_sequence(n)))
-
-
-@rows("SplitToSequence")
-def split_to_sequence(n: Node) -> list[Value]:
-    x = n.value(0)
-    axis = n.axis("axis", 0, x.type.rank)
-    total = x.type.shape[axis]
-    if n.has(1) and n.rank(1):
-        return _pieces(n, x, axis, n.sizes(1))
-    part = int(n.scalar(1)) if n.has(1) else 1
-    if not dims.is_static(total):
-        raise Unsupported("SplitToSequence along a symbolic size", "fix the shapes with from_onnx(path, shapes={...})")
-    pieces = _pieces(n, x, axis, [min(part, total - at) for at in range(0, total, part)])
-    if n.has(1) or n.attr("keepdims", 1):
-        return pieces
-    return [reshape(n.b, p, without(p.type.shape, [axis])) for p in pieces]
-
-
-@rows("ConcatFromSequence")
-def concat_from_sequence(n: Node) -> Value:
-    items, new = _sequence(n), bool(n.attr("new_axis", 0))
-    axis = axis_of(n.attr("axis"), items[0].type.rank + new)
-    if new:
-        items = [reshape(n.b, x, (*x.type.shape[:axis], 1, *x.type.shape[axis:])) for x in items]
-    return n.b.concatenate(*items, axis=axis)

@@ -90,15 +90,20 @@ def _padding(
     return tuple(low), tuple(high)
 
 
-@rows("Conv")
-def conv(n: Node) -> Value:
-    x, w = n.value(0), n.value(1)
+def conv_attributes(n: Node, x: Value, w: Value) -> dict[str, Any]:
+    """Attributes of the composite ``conv`` from those of a node."""
     rank = w.type.rank - 2
     kernel = tuple(n.attr("kernel_shape") or w.type.shape[2:])
     strides, dilation = _ints(n, "strides", rank, 1), _ints(n, "dilations", rank, 1)
     low, high = _padding(n, x, kernel, strides, dilation)
+    return {"strides": strides, "low": low, "high": high, "dilation": dilation, "groups": n.attr("group", 1)}
+
+
+@rows("Conv")
+def conv(n: Node) -> Value:
+    x, w = n.value(0), n.value(1)
     operands = [x, w, *([n.value(2)] if n.has(2) else [])]
-    return n.b.conv(*operands, strides=strides, low=low, high=high, dilation=dilation, groups=n.attr("group", 1))
+    return n.b.conv(*operands, **conv_attributes(n, x, w))
 
 
 @rows("ConvTranspose")
@@ -326,123 +331,3 @@ def lrn(n: Node) -> Value:
         "k": n.attr("bias", 1.0),
     }
     return n.b.local_response_norm(n.value(0), **names)
-
-
-# -- quantisation ----------------------------------------------------------------------------------
-
-
-@rows("QuantizeLinear", "DequantizeLinear")
-def quantize_linear(n: Node) -> Value:
-    x, scale = n.value(0), n.value(1)
-    if n.attr("block_size", 0):
-        raise Unsupported(f"{n.op_type} in blocks")
-    per_axis = scale.type.rank == 1
-    axis = n.axis("axis", 1, x.type.rank) if per_axis else None
-    if n.op_type == "DequantizeLinear":
-        zero = n.value(2) if n.has(2) else n.b.full(0, x.type.dtype, scale.type.shape)
-        return n.b.dequantize(x, scale, zero, axis=axis, dtype=scale.type.dtype)
-    zero = n.value(2) if n.has(2) else n.b.full(0, "u8", scale.type.shape)
-    return n.b.quantize(cast(n.b, x, scale.type.dtype), scale, zero, axis=axis, dtype=zero.type.dtype)
-
-
-@rows("MatMulInteger")
-def matmul_integer(n: Node) -> Value:
-    sides = []
-    for i in (0, 1):
-        wide = cast(n.b, n.value(i), dtype("i32"))
-        if n.has(i + 2):
-            zero = cast(n.b, n.value(i + 2), dtype("i32"))
-            if zero.type.rank == 1 and i == 0 and zero.type.shape[0] != 1:
-                zero = reshape(n.b, zero, (zero.type.shape[0], 1))
-            wide = n.b.sub(wide, to_shape(n, zero, wide.type.shape))
-        sides.append(wide)
-    return n.b.matmul(*sides)
-
-
-@rows("DynamicQuantizeLinear")
-def dynamic_quantize(n: Node) -> tuple[Value, Value, Value]:
-    x = n.value(0)
-    axes = tuple(range(x.type.rank))
-    low = n.b.min(n.b.reduce_min(x, axes=axes), 0.0)
-    high = n.b.max(n.b.reduce_max(x, axes=axes), 0.0)
-    scale = n.b.div(n.b.sub(high, low), 255.0)
-    zero = n.b.convert(n.b.round(n.b.clip(n.b.neg(n.b.div(low, scale)), low=0.0, high=255.0)), dtype="u8")
-    return n.b.quantize(x, scale, zero, axis=None, dtype="u8"), scale, zero
-
-
-# -- recurrent layers ------------------------------------------------------------------------------
-
-
-@rows("LSTM")
-def lstm(n: Node) -> tuple[Value, ...]:
-    """Default activations; ONNX's gate order i, o, f, c becomes i, f, c, o."""
-    return _recurrent(n, order=(0, 2, 3, 1), op="lstm", peephole=7)
-
-
-def _recurrent(n: Node, order: Sequence[int], op: str, peephole: int) -> tuple[Value, ...]:
-    if n.attr("activations") not in (
-        None,
-        ["Sigmoid", "Tanh", "Tanh"] * (2 if n.attr("direction") == "bidirectional" else 1),
-    ):
-        raise Unsupported(f"{n.op_type} with activations {n.attr('activations')}")
-    if n.has(4) or n.has(peephole) or n.attr("clip") or n.attr("layout", 0) or n.attr("input_forget", 0):
-        raise Unsupported(f"{n.op_type} with sequence lengths, peepholes, clip, layout or coupled gates")
-    x, w, r = n.value(0), n.value(1), n.value(2)
-    hidden = n.attr("hidden_size") or r.type.shape[-1]
-    directions = w.type.shape[0]
-    reverse = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[n.attr("direction", "forward")]
-    state = (directions, x.type.shape[1], hidden)
-    h0 = n.value(5) if n.has(5) else n.b.full(0.0, x.type.dtype, state)
-    c0 = n.value(6) if n.has(6) else n.b.full(0.0, x.type.dtype, state)
-    ys, hs, cs = [], [], []
-    for d in range(directions):
-        wi, wh = (_reordered(n, _direction(n, v, d), order, hidden) for v in (w, r))
-        biases = []
-        if n.has(3):
-            both = _direction(n, n.value(3), d)
-            gates = len(order) * hidden
-            biases = [
-                _reordered(n, n.b.slice(both, start=(i * gates,), limit=((i + 1) * gates,)), order, hidden)
-                for i in (0, 1)
-            ]
-        y, h, c = getattr(n.b, op)(x, _direction(n, h0, d), _direction(n, c0, d), wi, wh, *biases, reverse=reverse[d])
-        ys.append(reshape(n.b, y, (y.type.shape[0], 1, *y.type.shape[1:])))
-        hs.append(reshape(n.b, h, (1, *h.type.shape)))
-        cs.append(reshape(n.b, c, (1, *c.type.shape)))
-    joined = [
-        n.b.concatenate(*parts, axis=a) if directions > 1 else parts[0] for parts, a in ((ys, 1), (hs, 0), (cs, 0))
-    ]
-    return tuple(joined[: n.outputs])
-
-
-def _direction(n: Node, x: Value, d: int) -> Value:
-    start = (d, *(0 for _ in x.type.shape[1:]))
-    return reshape(n.b, n.b.slice(x, start=start, limit=(d + 1, *x.type.shape[1:])), x.type.shape[1:])
-
-
-def _reordered(n: Node, x: Value, order: Sequence[int], hidden: int) -> Value:
-    rest = x.type.shape[1:]
-    zero = tuple(0 for _ in rest)
-    return n.b.concatenate(
-        *(n.b.slice(x, start=(g * hidden, *zero), limit=((g + 1) * hidden, *rest)) for g in order), axis=0
-    )
-
-
-# -- images ----------------------------------------------------------------------------------------
-
-
-@rows("Upsample", "Resize")
-def upsample(n: Node) -> Value:
-    x = n.value(0)
-    scales = n.attr("scales") if n.opset < 9 else [float(s) for s in n.array(1)]
-    shape = tuple(int(d * s) for d, s in zip(x.type.shape, scales))
-    if shape[:2] != x.type.shape[:2]:
-        raise Unsupported(f"{n.op_type} of the batch or channel axis")
-    mode = n.attr("mode", "nearest")
-    return n.b.resize(
-        x,
-        shape=shape[2:],
-        mode="linear" if mode == "bilinear" else mode,
-        coordinates="asymmetric",
-        scales=tuple(scales[2:]),
-    )

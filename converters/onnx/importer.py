@@ -10,14 +10,28 @@ import onnx
 
 from unigraph.builder import GraphBuilder
 from unigraph.dims import Dim
-from unigraph.errors import FormatError, Gaps, InputError, TypeCheckError, Unsupported
 from unigraph.dtypes import DType
+from unigraph.errors import FormatError, Gaps, InputError, TypeCheckError, Unsupported
 from unigraph.graph import INPUT, Graph, Value
 from unigraph.tree import DICT, LEAF, LIST, NONE, TUPLE, Signature, Tree, flatten
 from unigraph.types import TensorType
 
-from . import import_control, import_elementwise, import_movement, import_nn, import_reduce
+from . import (
+    import_control,
+    import_elementwise,
+    import_movement,
+    import_nn,
+    import_quant,
+    import_random,
+    import_recurrent,
+    import_reduce,
+    import_resize,
+    import_sample,
+    import_select,
+    import_sequence,
+)
 from .dtypes import FROM_ONNX
+from .import_fold import folded
 from .import_sizes import MAX_ELEMENTS, on_sizes
 from .node import Node, Operand, Row, Sizes
 from .reader import array, attributes, read
@@ -28,6 +42,13 @@ BOOKS = (
     import_reduce.rows,
     import_nn.rows,
     import_control.rows,
+    import_sequence.rows,
+    import_resize.rows,
+    import_sample.rows,
+    import_recurrent.rows,
+    import_quant.rows,
+    import_random.rows,
+    import_select.rows,
 )
 
 
@@ -62,9 +83,11 @@ class Importer:
 
     def __init__(self, model: onnx.ModelProto, folder: str):
         self.model, self.folder = model, folder
-        self.b = GraphBuilder(model.graph.name)
+        self.b = self.top = GraphBuilder(model.graph.name)
+        self.root_key: Value | None = None
         self.gaps = Gaps(f"importing {model.graph.name or 'an ONNX model'}")
         self.opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
+        self.key_uses: list[None] = []  # one for each node that draws at random
         self.data_sizes: list[str] = []  # names of sizes known only at run time
         self.functions = {(f.domain, f.name): f for f in model.functions}
 
@@ -114,7 +137,9 @@ class Importer:
             passed.append(proto.name)
         return args, passed
 
-    def _input(self, proto: onnx.ValueInfoProto, type_: onnx.TypeProto, shapes: Mapping[str, Any]) -> tuple[Operand, Tree]:
+    def _input(
+        self, proto: onnx.ValueInfoProto, type_: onnx.TypeProto, shapes: Mapping[str, Any]
+    ) -> tuple[Operand, Tree]:
         """An input and its structure: a tensor, or a sequence or optional whose structure ``shapes`` tells."""
         where = f"input {proto.name!r}"
         kind = type_.WhichOneof("value")
@@ -127,7 +152,9 @@ class Importer:
         if kind == "sequence_type":
             item = type_.sequence_type.elem_type.tensor_type
             if proto.name not in shapes:
-                raise FormatError("is a sequence: give the shapes of its items with from_onnx(path, shapes={...})", where)
+                raise FormatError(
+                    "is a sequence: give the shapes of its items with from_onnx(path, shapes={...})", where
+                )
             items = [
                 self.b.input(f"{proto.name}_{i}", self._dtype(item, where), shape)
                 for i, shape in enumerate(shapes[proto.name])
@@ -209,6 +236,16 @@ class Importer:
         small = data.dtype in (np.int64, np.int32) and data.size <= MAX_ELEMENTS
         return Sizes.of(data.astype(object), data.dtype) if small else self.b.constant(data)
 
+    def key(self) -> Value:
+        """A fresh random key for one node, made from the key that the graph then takes."""
+        self.key_uses.append(None)
+        if self.b is not self.top:
+            raise Unsupported("random numbers inside a subgraph", "draw them outside")
+        if self.root_key is None:
+            self.root_key = self.b.key("key")
+        count = self.b.constant(np.uint32(len(self.key_uses) - 1))
+        return self.b.rng_fold_in(self.root_key, count)
+
     def output(self, name: str, env: Mapping[str, Operand]) -> Any:
         if name not in env:
             raise FormatError("no node gives it", f"output {name!r}")
@@ -251,6 +288,9 @@ class Importer:
                 return [sizes]
             row = self._row(domain, node.op_type, opset)
             if row is not None:
+                known = folded(n, row)
+                if known is not None:
+                    return known
                 result = row(n)
                 return result if isinstance(result, tuple) else [result]
             return self._by_function(node, domain, opset, n)
@@ -342,7 +382,7 @@ class Importer:
         env: dict[str, Operand] = {"": None}
         for i, name in enumerate(function.input):
             env[name] = n.inputs[i] if i < len(n.inputs) else None
-        defaults = {a.name: a for a in function.attribute_proto}
+        defaults = {**_schema_defaults(node, opset, domain), **{a.name: a for a in function.attribute_proto}}
         given = {**defaults, **{a.name: a for a in node.attribute}}
         before = self.opsets
         self.opsets = {**before, **{o.domain: o.version for o in function.opset_import}}
@@ -355,6 +395,14 @@ class Importer:
 
 def _onnx_kind(t: TensorType) -> int:
     return next(number for number, kind in FROM_ONNX.items() if kind is t.dtype)
+
+
+def _schema_defaults(node: onnx.NodeProto, opset: int, domain: str) -> dict[str, onnx.AttributeProto]:
+    try:
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
+    except onnx.defs.SchemaError:
+        return {}
+    return {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
 
 
 def _with_attributes(node: onnx.NodeProto, given: Mapping[str, onnx.AttributeProto]) -> onnx.NodeProto:

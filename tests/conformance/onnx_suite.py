@@ -70,7 +70,9 @@ def _imported(model: onnx.ModelProto, given: dict[str, Any]) -> tuple[ug.Graph, 
         try:
             return ug.from_onnx(model, shapes=shapes, values=fixed), fixed
         except UnsupportedError as error:
-            advice = [name for text in re.findall(r"values=\{(.*?)\}", str(error)) for name in re.findall(r"'(.+?)': ", text)]
+            advice = [
+                name for text in re.findall(r"values=\{(.*?)\}", str(error)) for name in re.findall(r"'(.+?)': ", text)
+            ]
             if not advice or set(advice) <= fixed.keys():
                 raise
             fixed.update({name: given[name] for name in advice})
