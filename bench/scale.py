@@ -18,7 +18,7 @@ from .table import Figures, seconds
 
 SIZES = (20_000, 200_000)
 LIMIT, GROWTH = 40.0, 2.0  # microseconds per operation; how much it may rise from the small size to the big one
-ROUNDS = 2  # the better one counts: the rest is what else the machine did
+ROUNDS = 3  # the better one counts: the rest is what else the machine did
 HEADS, WIDTH = 4, 64
 
 

@@ -1,8 +1,8 @@
 """Fuse: raise groups of core operations to the composites that fast kernels know by name.
 
 Each row is a pattern (ordinary op calls, see `patterns`) and a ``finish`` that reads attributes off
-what was found or says why it is not that composite. Rows come in stages: later ones build on what
-earlier ones raised.
+what was found or says why it is not that composite. Rows build on what other rows raised before: a
+layer_norm is a pattern over `mean`, an attention one over `softmax`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ def layer_norm(p: P, x: Node, weight: Node) -> Node:
     mean = p.mean(x, name="mean")
     centred = p.sub(x, p.spread(mean, name="mean_at"))
     apart = p.sub(p.spread(p.mean(_square(p, x), name="variance")), _square(p, p.spread(mean)))
-    variance = p.any(p.mean(_square(p, centred), name="variance"), apart, p.max(apart, p.number(0.0)))
+    # The maximum with 0 is a relu by now.
+    variance = p.any(p.mean(_square(p, centred), name="variance"), apart, p.relu(apart))
     return _scaled(p, centred, variance, weight)
 
 
@@ -251,25 +252,24 @@ def _linear(found: Match) -> Outcome:
     return (x, w, bias), {}
 
 
-STAGES: Sequence[Sequence[Row]] = (
-    [
-        Row("gelu", gelu, _operands("x", approximate="none")),
-        Row("gelu", gelu_tanh, _cube),
-        Row("silu", silu, _operands("x")),
-        Row("mean", mean, _mean),
-        Row("softmax", softmax, _one_axis),
-        Row("log_softmax", log_softmax, _one_axis),
-    ],
-    [Row("layer_norm", layer_norm, _normalized), Row("rms_norm", rms_norm, _normalized)],
-    [
-        Row("layer_norm", layer_norm_weighted, _affine),
-        Row("rms_norm", rms_norm_weighted, _affine),
-        Row("attention", attention_left, finish_attention),
-        Row("attention", attention_right, finish_attention),
-        Row("linear", linear, _linear),
-        Row("relu", relu, _operands("x")),
-    ],
-    [Row("layer_norm", layer_norm_biased, _affine)],
+# At one root the first row that fits wins. One forward sweep is enough: what a row builds on stands
+# further up and has been raised by then.
+ROWS: Sequence[Row] = (
+    Row("gelu", gelu, _operands("x", approximate="none")),
+    Row("gelu", gelu_tanh, _cube),
+    Row("silu", silu, _operands("x")),
+    Row("mean", mean, _mean),
+    Row("softmax", softmax, _one_axis),
+    Row("log_softmax", log_softmax, _one_axis),
+    Row("layer_norm", layer_norm, _normalized),
+    Row("rms_norm", rms_norm, _normalized),
+    Row("layer_norm", layer_norm_weighted, _affine),
+    Row("layer_norm", layer_norm_biased, _affine),
+    Row("rms_norm", rms_norm_weighted, _affine),
+    Row("attention", attention_left, finish_attention),
+    Row("attention", attention_right, finish_attention),
+    Row("linear", linear, _linear),
+    Row("relu", relu, _operands("x")),
 )
 
 
@@ -283,11 +283,10 @@ def fuse(graph: Graph, report: Callable[[str], None] | None = None) -> Graph:
     """
     from .prune import dead_code
 
-    for stage in STAGES:
-        graph, raised, declined = fuse_with(graph, stage)
-        if report is not None:
-            for name, count in raised.items():
-                report(f"{name}: {count}")
-            for reason, count in declined.items():
-                report(f"declined {reason}{f' (x{count})' if count > 1 else ''}")
+    graph, raised, declined = fuse_with(graph, ROWS)
+    if report is not None:
+        for name, count in raised.items():
+            report(f"{name}: {count}")
+        for reason, count in declined.items():
+            report(f"declined {reason}{f' (x{count})' if count > 1 else ''}")
     return dead_code(graph)

@@ -80,6 +80,7 @@ class PatternBuilder:
 
 
 PASS_THROUGH = frozenset((e.stop_gradient, e.copy))
+_ELEMENTWISE = frozenset(("elementwise", "unary_composite"))
 _SPREADING = frozenset((m.broadcast_in_dim, m.reshape))
 
 
@@ -218,7 +219,7 @@ def trace(r: Rewriter, value: Value, source: Value, steps: int = MAX_TRACE) -> t
         if found is None:
             return None
         moved = found
-    elif "elementwise" in op.op.properties or op.op in PASS_THROUGH:
+    elif op.op in PASS_THROUGH or not _ELEMENTWISE.isdisjoint(op.op.properties):
         moved = range(value.type.rank)
     else:
         return None

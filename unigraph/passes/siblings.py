@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ..graph import CONSTANT, WEIGHT, Graph, Operation, Value
+from ..graph import BUFFER, CONSTANT, WEIGHT, Graph, Operation, Value
 from ..ops import movement as m
 from ..ops.nn_contract import linear
 from .rewrite import Rewriter, once, with_regions
 
-STORED = (WEIGHT, CONSTANT)
+STORED = (WEIGHT, BUFFER, CONSTANT)
 
 
 def siblings(graph: Graph) -> Graph:
