@@ -13,6 +13,7 @@ _FAMILIES = (
     "movement",
     "index",
     "reduce",
+    "groups",
     "contract",
     "nn",
     "random",

@@ -41,13 +41,13 @@ def _without_masks(b: Any, x: Value, indices: Sequence[Value | None]) -> list[Va
             result.append(index)
             continue
         mask = cast(b, index, bool_)
-        found = b.nonzero(mask, symbol=_symbol(b))
+        found = b.nonzero(mask, symbol=data_symbol(b))
         count = found.type.shape[0]
         result.extend(reshape(b, narrow(b, found, 1, a, a + 1), (count,)) for a in range(mask.type.rank))
     return result
 
 
-def _symbol(b: Any) -> str:
+def data_symbol(b: Any) -> str:
     """The name torch gave the unknown size, where the result shows it."""
     for t in b.out:
         for d in t.shape if t is not None else ():
@@ -338,9 +338,9 @@ def _masked_select(b: Any, x: Value, mask: Value) -> Value:
 @row(aten.nonzero)
 def _nonzero(b: Any, x: Value) -> Value:
     if not x.type.rank:
-        found = b.nonzero(reshape(b, x, (1,)), symbol=_symbol(b))
+        found = b.nonzero(reshape(b, x, (1,)), symbol=data_symbol(b))
         return narrow(b, found, 1, 0, 0)
-    return b.nonzero(x, symbol=_symbol(b))
+    return b.nonzero(x, symbol=data_symbol(b))
 
 
 @row(aten.nonzero_numpy)
