@@ -11,7 +11,7 @@ import numpy as np
 from unigraph.errors import InputError
 from unigraph.graph import CONSTANT, Graph
 
-from .program import Dialect, Program, jax_constant, numpy_constant
+from .program import Dialect, Program, harmless, jax_constant, numpy_constant, quoted
 
 _LOAD = '''
 def load_weights(path=WEIGHTS):
@@ -47,8 +47,11 @@ def write(graph: Graph, target: str, file: str) -> tuple[str, dict[str, Any]]:
     held = {v.name: a for v, a in graph.data.items() if v.role != CONSTANT}
     arrays = {**held, **{n: np.asarray(a) for n, a in program.stored.items()}}
     libraries = {"numpy": "NumPy", "jax": "JAX"}[target]
-    text = [f'"""{graph.name or "A program"}, written by unigraph for {libraries}; it needs nothing of unigraph.', ""]
-    reading = f"Call ``main(load_weights(), ...)``; weights are read from {file}."
+    text = [
+        f'"""{harmless(graph.name) or "A program"}, written by unigraph for {libraries}; it needs nothing of unigraph.',
+        "",
+    ]
+    reading = f"Call ``main(load_weights(), ...)``; weights are read from {harmless(file)}."
     text += [reading if program.takes_weights else "Call ``main(...)``.", '"""']
     helpers = program.bundle.text()
     imports = {**program.bundle.imports}
@@ -92,7 +95,7 @@ def _loading(target: str, file: str, arrays: Mapping[str, Any]) -> list[str]:
         note=" (mapped, not read)" if target == "numpy" else "",
         array="array" if target == "numpy" else "jnp.asarray(array)",
     )
-    return [f'WEIGHTS = Path(__file__).with_name("{file}")', f"DTYPES = {{{table}}}", "", reader]
+    return [f"WEIGHTS = Path(__file__).with_name({quoted(file)})", f"DTYPES = {{{table}}}", "", reader]
 
 
 def check_bound(graph: Graph) -> None:

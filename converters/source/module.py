@@ -19,7 +19,7 @@ from unigraph.graph import Graph
 from unigraph.runtime.torch.dtypes import to_numpy
 from unigraph.tree import DATACLASS, DICT, NAMEDTUPLE, TUPLE, Tree
 
-from .program import INLINE, call, identifier
+from .program import INLINE, call, harmless, identifier, quoted
 
 _LOAD = '''
 def load_weights(path=WEIGHTS):
@@ -59,8 +59,11 @@ def write(graph: Graph, file: str) -> tuple[str, dict[str, Any]]:
     constants = [n for n in writer.stored if n not in arrays]
     arrays |= {n: to_numpy(module.get_buffer(n)) for n in constants}
     usage = "load()" if arrays else f"{name}()"
-    where = f"; weights are read from {file}" if arrays else ""
-    text = [f'"""{graph.name or "A program"}, written by unigraph for PyTorch; it needs nothing of unigraph.', ""]
+    where = f"; weights are read from {harmless(file)}" if arrays else ""
+    text = [
+        f'"""{harmless(graph.name) or "A program"}, written by unigraph for PyTorch; it needs nothing of unigraph.',
+        "",
+    ]
     text += [f"``{usage}`` gives the module{where}.", '"""', ""]
     parts = [*writer.classes]
     if arrays:
@@ -69,7 +72,7 @@ def write(graph: Graph, file: str) -> tuple[str, dict[str, Any]]:
     body = "\n\n\n".join(parts)
     body = re.sub(r"torch\._C\._nn\.(\w+)", _public, body).replace("torch.nn.functional.", "F.")
     imports = [line for word, line in _IMPORTS if re.search(rf"(?<![\w.\"]){word}", body)]
-    head = [f'WEIGHTS = Path(__file__).with_name("{file}")', _dtypes(arrays), ""] if arrays else []
+    head = [f"WEIGHTS = Path(__file__).with_name({quoted(file)})", _dtypes(arrays), ""] if arrays else []
     return "\n".join([*text, *imports, *writer.imports, "", *head, "", body, ""]), arrays
 
 
@@ -169,7 +172,7 @@ class _Writer:
             now = scopes.get(found[1], "") if found else ""
             if now and now != scope:
                 yield ""
-                yield f"    # {now}"
+                yield f"    # {harmless(now)}"
                 scope = now
             if line:
                 yield line

@@ -123,7 +123,7 @@ class Program:
         leaves = iter([body.use(v) for v in graph.outputs])
         result = _output(signature.out, leaves)
         if graph.states:
-            states = ", ".join(f"{state.name!r}: {body.use(new)}" for state, new in graph.states)
+            states = ", ".join(f"{quoted(state.name)}: {body.use(new)}" for state, new in graph.states)
             result = f"{result}, {{{states}}}"
         body.lines.append(f"return {result}")
         doc = [f'"""{", ".join(f"{body.names[v]}: {v.type}" for v in graph.inputs) or "No inputs"}', "", "Gives "]
@@ -185,10 +185,10 @@ class Program:
         text = define("\0", head, lines)
         name = self.composites.get(text, "")
         if not name:
-            number, name = 1, op.op.name
+            number, name = 1, identifier(op.op.name)
             while name in self.globals or _reserved(name):
                 number += 1
-                name = f"{op.op.name}_{number}"
+                name = f"{identifier(op.op.name)}_{number}"
             self.globals.add(name)
             self.composites[text] = name
             self.composite_texts.append(text.replace("\0", name))
@@ -210,6 +210,8 @@ class Program:
             return re.sub(r"[A-Za-z_]\w*", lambda m: sizes.get(m[0], m[0]), dims.to_text(x))
         if isinstance(x, complex):
             return f"complex({_number(x.real)}, {_number(x.imag)})"
+        if isinstance(x, str):
+            return quoted(x)
         return _number(x) if isinstance(x, float) else repr(x)
 
 
@@ -247,9 +249,9 @@ class Body:
             return name
         array = self.graph.data[value]
         if value.role != CONSTANT:
-            return f'weights["{value.name}"]' if '"' not in value.name else f"weights[{value.name!r}]"
+            return f"weights[{quoted(value.name)}]"
         if _literal_array(array) is None:
-            return f'weights["{self.program.store(value, array)}"]'
+            return f"weights[{quoted(self.program.store(value, array))}]"
         return self.program.dialect.constant(np.asarray(array))
 
     # -- sizes -----------------------------------------------------------------------------------
@@ -305,7 +307,7 @@ class Body:
     def operations(self) -> None:
         for op in self.graph.edges:
             if op.scope != self.scope and (op.scope or self.scope):
-                self.lines += ["", f"# {op.scope}"] if op.scope else [""]
+                self.lines += ["", f"# {harmless(op.scope)}"] if op.scope else [""]
             self.scope = op.scope
             self._operation(op)
             fresh = [v for v in op.outputs if v.type.symbols() - self.bound.keys()]
@@ -404,9 +406,10 @@ def call(function: str, arguments: Sequence[str], end: str = "") -> list[str]:
 
 
 def _sentence(op: OpDef) -> str:
-    """The first sentence of the op's documentation."""
-    first = re.split(r"(?<=[a-z\])])\.(?:\s|$)", op.doc.strip(), maxsplit=1)[0].replace("\n", " ").replace("\\", "/")
-    return f"{first.rstrip('.')}." if first else f"{op.name}."
+    """The first sentence of the op's documentation, or its first clause where that is long."""
+    first = re.split(r"(?<=[a-z\])])(?<!et al)\.(?:\s|$)", op.doc.strip(), maxsplit=1)[0]
+    first = first if len(first) <= 80 else re.split(r"[:;,(]", first, maxsplit=1)[0]
+    return f"{harmless(first).rstrip(' .')}." if len(first) <= 100 else f"The composite {op.name}."
 
 
 def _without_unused_sizes(lines: Sequence[str]) -> list[str]:
@@ -417,6 +420,18 @@ def _without_unused_sizes(lines: Sequence[str]) -> list[str]:
         if not size or any(re.search(rf"\b{size[1]}\b", later) for later in kept):
             kept.append(line)
     return kept[::-1]
+
+
+def harmless(text: str) -> str:
+    """Text from a graph for a comment or docstring: on one line, without an end to the string."""
+    plain = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(plain.replace("\\", "/").replace('"', "'").split())
+
+
+def quoted(key: str | int) -> str:
+    """A dict key or string as Python text, in double quotes where that needs no escapes."""
+    text = repr(key)
+    return f'"{text[1:-1]}"' if isinstance(key, str) and text[0] == "'" and '"' not in text else text
 
 
 def identifier(name: str) -> str:
@@ -452,7 +467,7 @@ def _leaves(tree: Tree, path: str, label: str = "") -> Iterator[tuple[str, str]]
         return
     for number, child in enumerate(tree.children):
         key = tree.keys[number] if tree.keys else number
-        step = f".{key}" if tree.kind == DATACLASS else f"[{key!r}]" if tree.kind == DICT else f"[{number}]"
+        step = f".{key}" if tree.kind == DATACLASS else f"[{quoted(key)}]" if tree.kind == DICT else f"[{number}]"
         yield from _leaves(child, path + step, f"{label or path}_{key}")
 
 
@@ -463,7 +478,7 @@ def _output(tree: Tree, leaves: Iterator[str]) -> str:
         return "None"
     parts = [_output(c, leaves) for c in tree.children]
     if tree.kind in (DICT, DATACLASS):
-        return "{" + ", ".join(f"{k!r}: {p}" for k, p in zip(tree.keys, parts)) + "}"
+        return "{" + ", ".join(f"{quoted(k)}: {p}" for k, p in zip(tree.keys, parts)) + "}"
     return f"[{', '.join(parts)}]" if tree.kind == LIST else f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 

@@ -98,6 +98,8 @@ class Regions:
         count = len(carry)
         inputs = (*carry, *consts)
         given = [recorder.argument(x) for x in inputs]
+        with unrecorded():  # one tensor given twice is two values: the carried one changes
+            inputs = tuple(torch.empty_like(x) if any(x is y for y in inputs[:i]) else x for i, x in enumerate(inputs))
         test, _ = self._write(lifts, inputs, lambda *xs: cond(*xs[count : count + cond_consts], *xs[:count])[:1])
         step, results = self._write(lifts, inputs, lambda *xs: body(*xs[count + cond_consts : count + n], *xs[:count]))
         given += lifts.arguments()
