@@ -14,7 +14,7 @@ import numpy as np
 
 from unigraph import dims
 from unigraph.errors import InputError
-from unigraph.graph import KEY, STATE, WEIGHT, Graph, Value
+from unigraph.graph import KEY, NAMED, WEIGHT, Graph, Value
 from unigraph.runtime import call
 from unigraph.tree import unflatten
 
@@ -133,7 +133,7 @@ class _Called:
     def __init__(self, graph: Graph):
         self.graph = graph
         self.function, _ = to_jax(graph)
-        self.held = {v.name: v for v in graph.data if v.role in (WEIGHT, STATE)}
+        self.held = {v.name: v for v in graph.data if v.role in NAMED}
         self.inputs = {v.name: v for v in graph.inputs}
         self.sizes = symbolic_sizes(graph)
         signature = call.signature_of(graph)

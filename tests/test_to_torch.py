@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import unigraph as ug
 from unigraph.builder import GraphBuilder  # noqa: E402
 from unigraph.converters.torch_fx.export import to_torch  # noqa: E402
 from unigraph.dims import Constraint  # noqa: E402
@@ -339,3 +340,26 @@ def test_device_follows_the_input() -> None:
     module = to_torch(b.build(b.add(x, b.iota(dtype="f32", shape=("n",), axis=0))))
     assert ".device" in module.code or "'device'" in module.code
     assert module.to("meta")(torch.zeros(3, device="meta")).is_meta
+
+
+def test_float_buffers_stay_buffers() -> None:
+    """Parameters and buffers come back as what they were, through a file, and only parameters have gradients."""
+
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(3))
+            self.register_buffer("scale", torch.full((3,), 2.0))
+            self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.w * self.scale + self.steps
+
+    graph = ug.from_torch(Scaled(), (torch.ones(2, 3),))
+    assert {v.name: v.role for v in graph.data if v.name} == {"w": "weight", "scale": "buffer", "steps": "buffer"}
+    again = ug.parse(graph.text(full=True))
+    assert again.text(full=True) == graph.text(full=True)
+    module = ug.to_torch(graph)
+    assert [n for n, _ in module.named_parameters()] == ["w"]
+    assert {n for n, _ in module.named_buffers()} == {"scale", "steps"}
+    module(torch.ones(2, 3)).sum().backward()

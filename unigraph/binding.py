@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError
-from .graph import STATE, WEIGHT, Graph, Value
+from .graph import NAMED, Graph, Value
 from .safetensors import load_file, storage
 
 _SHOWN = 50  # problems listed in full
@@ -37,7 +37,7 @@ def bind(graph: Graph, arrays: Any, *, complete: bool = False) -> Graph:
     every missing, unexpected and mismatched name at once.
     """
     arrays = gather(arrays)
-    known = {v.name: v for v in graph.data if v.role in (WEIGHT, STATE)}
+    known = {v.name: v for v in graph.data if v.role in NAMED}
     data = dict(graph.data)
     problems = []
     for name, array in arrays.items():

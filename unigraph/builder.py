@@ -12,7 +12,7 @@ from . import dims
 from .dims import Constraint
 from .dtypes import dtype
 from .errors import GraphError, TypeCheckError
-from .graph import CONSTANT, INPUT, KEY, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
+from .graph import BUFFER, CONSTANT, INPUT, KEY, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
 from .opdef import OpDef, registry
 from .tree import LEAF, TUPLE, DICT, Signature, Tree, flatten
 from .types import TensorType
@@ -72,6 +72,10 @@ class GraphBuilder:
     def weight(self, name: str, array: Any = None, type: TensorType | None = None) -> Value:
         """A named parameter; without an array (but with a type) it is bound later."""
         return self._with_data(name, array, type, WEIGHT)
+
+    def buffer(self, name: str, array: Any = None, type: TensorType | None = None) -> Value:
+        """A named value like a weight, that training leaves alone."""
+        return self._with_data(name, array, type, BUFFER)
 
     def state(self, name: str, array: Any = None, type: TensorType | None = None) -> Value:
         """A named value that calls update; see `update`."""

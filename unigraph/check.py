@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from . import dims
 from .binding import mismatch
 from .errors import GraphError, TypeCheckError, UnigraphError
-from .graph import CONSTANT, INPUT, KEY, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
+from .graph import CONSTANT, HELD, INPUT, KEY, PRODUCED, STATE, Graph, Operation, Value
 from .types import TensorType
 
 MAX_DEPTH = 64
@@ -63,7 +63,7 @@ def _sources(graph: Graph, where: str, depth: int, constants: bool) -> set[Value
         if (value.role == KEY) != value.type.dtype.is_key:
             raise GraphError(f"{where}: {value!r} must have the role key if, and only if, its type is a key")
     for value, array in graph.data.items():
-        if value.role not in ((CONSTANT,) if depth else (WEIGHT, STATE, CONSTANT)):
+        if value.role not in ((CONSTANT,) if depth else HELD):
             raise GraphError(f"{where}: {value!r} cannot hold data here (a region may hold constants only)")
         if array is None:
             if value.role == CONSTANT and constants:

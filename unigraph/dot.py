@@ -8,6 +8,7 @@ _COLOURS = {
     "input": "lightblue",
     "key": "lightblue",
     "weight": "lightyellow",
+    "buffer": "lightyellow",
     "state": "lightyellow",
     "constant": "white",
 }

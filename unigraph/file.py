@@ -20,7 +20,7 @@ from . import serde
 from .archive import PAGE, ArchiveWriter, Entry, map_file, read_directory, verify
 from .binding import bind, mismatch
 from .errors import FormatError, GraphError, InputError, UnigraphError
-from .graph import STATE, WEIGHT, Graph, Value
+from .graph import NAMED, Graph, Value
 from .safetensors import Tensor, arrange, nbytes, read_header, storage, stream, view
 from .serde import Ref
 
@@ -48,7 +48,7 @@ def save(graph: Graph, path: Any, *, weights: bool | str | os.PathLike[str] = Tr
     if external is not None and external.suffix != ".safetensors":
         raise InputError(f"weights must be True, False or the path of a .safetensors file, not {str(weights)!r}")
     shards = _shards(graph, external) if weights is not False else []
-    refs: dict[Value, Ref | None] = {v: None for v in graph.data if v.role in (WEIGHT, STATE)}
+    refs: dict[Value, Ref | None] = {v: None for v in graph.data if v.role in NAMED}
     for entry, held in shards:
         refs.update({v: Ref(entry, v.name, external is not None) for v, _ in held})
     encoded = serde.encode(graph, refs, _CONSTANTS, _producer())
@@ -90,7 +90,7 @@ def _shards(graph: Graph, external: Path | None) -> list[tuple[str, list[tuple[V
     room = -1
     names: set[str] = set()
     for value, array in graph.data.items():
-        if value.role not in (WEIGHT, STATE):
+        if value.role not in NAMED:
             continue
         if value.name in names or value.name in ("", "__metadata__"):
             raise GraphError(f"the weight name {value.name!r} stands twice or is reserved")
@@ -218,7 +218,7 @@ class _Source:
         self.tables: dict[tuple[str, bool], tuple[np.ndarray, dict[str, Tensor]]] = {}
 
     def fetch(self, ref: Ref, value: Value) -> np.ndarray | None:
-        if value.role in (WEIGHT, STATE) and not self.external:
+        if value.role in NAMED and not self.external:
             return None
         key = ref.entry, ref.external
         if key not in self.tables:

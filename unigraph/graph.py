@@ -14,15 +14,18 @@ from .types import TensorType
 if TYPE_CHECKING:
     from .opdef import OpDef
 
-INPUT, KEY, WEIGHT, STATE, CONSTANT, PRODUCED = "input", "key", "weight", "state", "constant", ""
-ROLES = (PRODUCED, INPUT, KEY, WEIGHT, STATE, CONSTANT)
+INPUT, KEY, WEIGHT, BUFFER, STATE, CONSTANT, PRODUCED = "input", "key", "weight", "buffer", "state", "constant", ""
+ROLES = (PRODUCED, INPUT, KEY, WEIGHT, STATE, CONSTANT, BUFFER)  # in the order of the file format
+NAMED = (WEIGHT, BUFFER, STATE)  # held by the graph under a name of its own
+HELD = (*NAMED, CONSTANT)
 
 
 class Value:
     """A node. Compared by identity; immutable.
 
-    ``role`` tells where it comes from: ``input`` and ``key`` are given by the caller, ``weight``,
-    ``state`` and ``constant`` carry data in the graph, ``""`` is produced by an operation.
+    ``role`` tells where it comes from: ``input`` and ``key`` are given by the caller; ``weight``
+    (trained), ``buffer`` (named, not trained), ``state`` (replaced by calls) and ``constant`` carry data
+    in the graph; ``""`` is produced by an operation.
     """
 
     __slots__ = ("type", "name", "role")
@@ -145,8 +148,8 @@ class Graph:
 
     @cached_property
     def weights(self) -> dict[str, Any]:
-        """Weights by name: arrays, or None where not bound."""
-        return {v.name: a for v, a in self.data.items() if v.role == WEIGHT}
+        """Weights and buffers by name: arrays, or None where not bound."""
+        return {v.name: a for v, a in self.data.items() if v.role in (WEIGHT, BUFFER)}
 
     @property
     def in_types(self) -> tuple[TensorType, ...]:

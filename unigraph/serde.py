@@ -21,7 +21,7 @@ from .dims import Constraint
 from .dtypes import dtype
 from .errors import FormatError, GraphError, UnigraphError
 from .evaluate import decomposition
-from .graph import CONSTANT, PRODUCED, ROLES, STATE, WEIGHT, Graph, Operation, Value
+from .graph import CONSTANT, HELD, PRODUCED, ROLES, STATE, Graph, Operation, Value
 from .opdef import OPSET_VERSION, OpDef, registry
 from .safetensors import MAX_RANK, as_bytes, nbytes, storage
 from .schema import ugraph_pb2 as pb
@@ -212,7 +212,7 @@ class _Encoder:
 
 
 _ROLE_NUMBER = {role: number for number, role in enumerate(ROLES)}
-_DATALESS = frozenset(ROLES) - {WEIGHT, STATE, CONSTANT}
+_DATALESS = frozenset(ROLES) - set(HELD)
 
 
 def _write_integer(encoder: _Encoder, message: Any, value: int) -> None:
@@ -410,7 +410,7 @@ class _Decoder:
         defined = bytearray(len(values))
         inputs = tuple([values[i] for i in message.inputs])
         for i in message.inputs:
-            if defined[i] or values[i].role in (PRODUCED, WEIGHT, STATE, CONSTANT):
+            if defined[i] or values[i].role in (PRODUCED, *HELD):
                 raise FormatError(f"node {i} is no input, or an input twice", f"{where} inputs")
             defined[i] = 1
         for i, value in enumerate(values):

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import dims
-from .graph import CONSTANT, STATE, WEIGHT, Graph, Value
+from .graph import BUFFER, CONSTANT, STATE, WEIGHT, Graph, Value
 from .types import TensorType
 
 
@@ -93,7 +93,7 @@ def stats(graph: Graph, sizes: Mapping[str, int] | None = None) -> Stats:
     """
     assumed = _Sizes({s: max(c.min, c.multiple_of, 1) for s, c in graph.symbols.items()} | dict(sizes or {}))
     measure = _measure(graph, assumed, {})
-    weights = [v for v in graph.data if v.role == WEIGHT]
+    weights = [v for v in graph.data if v.role in (WEIGHT, BUFFER)]
     return Stats(
         name=graph.name,
         operations=sum(measure.counts.values()),

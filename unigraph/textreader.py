@@ -16,7 +16,7 @@ from . import dims
 from .check import check, same
 from .dims import Constraint
 from .errors import TextError, UnigraphError
-from .graph import CONSTANT, INPUT, KEY, STATE, WEIGHT, Graph, Operation, Value
+from .graph import HELD, INPUT, KEY, Graph, Operation, Value
 from .opdef import REQUIRED, OpDef, registry
 from .safetensors import nbytes, storage
 from .text import CLASSED, PLAIN_NAME, PLAIN_WORD, elements, plain_signature, region_labels
@@ -34,7 +34,7 @@ _DTYPE = re.compile(r"\w+(?:<\w+>)?")
 _BASE64 = re.compile(r'base64"([A-Za-z0-9+/=\s]*)"')
 _BITS = re.compile(r"bits\(0x([0-9a-fA-F]{16})\)")
 _OPENING, _CLOSING = "([", ")]"
-_SOURCES = (INPUT, KEY, WEIGHT, STATE, CONSTANT)
+_SOURCES = (INPUT, KEY, *HELD)
 
 
 def read(text: str) -> Graph:

@@ -12,7 +12,7 @@ import numpy as np
 
 from unigraph.errors import InputError
 from unigraph.evaluate import Program
-from unigraph.graph import KEY, STATE, WEIGHT, Graph, Value
+from unigraph.graph import KEY, NAMED, Graph, Value
 from unigraph.runtime import call
 from unigraph.runtime.jax.dtypes import narrows
 from unigraph.runtime.jax.dtypes import to_jax as jax_dtype
@@ -50,7 +50,7 @@ class _Function:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.held = [v for v in graph.data if v.role in (WEIGHT, STATE)]
+        self.held = [v for v in graph.data if v.role in NAMED]
         self._programs: dict[bool, Program] = {}
         TABLE.check(graph, "conversion to JAX")
 

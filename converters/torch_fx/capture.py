@@ -31,8 +31,9 @@ from .sizes import SYMBOLIC, Sizes, constraint
 from .tensors import dtype_of
 from .walk import TorchBuilder, Walker
 
-INPUT, PARAMETER, STATE, CONSTANT, FIXED = "input", "weight", "state", "constant", "fixed"
+INPUT, PARAMETER, BUFFER, STATE, CONSTANT, FIXED = "input", "weight", "buffer", "state", "constant", "fixed"
 _TASK = "from_torch"
+_KINDS = {InputKind.PARAMETER: PARAMETER, InputKind.BUFFER: BUFFER, InputKind.CONSTANT_TENSOR: CONSTANT}
 
 
 @dataclass(frozen=True)
@@ -252,10 +253,10 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
         if item.kind is InputKind.USER_INPUT:
             fixed = isinstance(item.arg, ConstantArgument)
             sources.append(Source(FIXED if fixed else INPUT))
-        elif item.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+        elif item.kind in _KINDS:
             tensor = ep.state_dict.get(item.target)
             tensor = ep.constants.get(item.target) if tensor is None else tensor  # type: ignore[arg-type]
-            kind = CONSTANT if item.kind is InputKind.CONSTANT_TENSOR else PARAMETER
+            kind = _KINDS[item.kind]
             sources.append(Source(STATE if item.target in updated else kind, target, tensor))
         else:
             raise UnigraphError(
@@ -351,7 +352,7 @@ def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
     signature_in = _inputs(b, captured, placeholders, env)
     states: dict[str, Value] = {}
     for node, source in zip(placeholders, captured.sources, strict=True):
-        if source.kind in (PARAMETER, STATE, CONSTANT):
+        if source.kind in (PARAMETER, BUFFER, STATE, CONSTANT):
             assert source.tensor is not None, f"no data for {source.name}"
             env[node] = walker.weight(source.name, source.tensor, source.kind)
             if source.kind == STATE:

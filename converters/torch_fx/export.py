@@ -18,7 +18,7 @@ from torch import fx
 from unigraph import dims, tree
 from unigraph.errors import EngineError, InputError
 from unigraph.evaluate import Program, Row
-from unigraph.graph import KEY, STATE, WEIGHT, Graph, Operation, Value
+from unigraph.graph import KEY, NAMED, STATE, WEIGHT, Graph, Operation, Value
 from unigraph.ops.nn_norm import batch_norm
 from unigraph.runtime.call import signature_of
 from unigraph.runtime.torch.compat import assumptions, fake_mode, real_tensors, size_expression, symbolic_size
@@ -245,7 +245,7 @@ class _Export:
         """Parameters and buffers in the module, and a fake tensor for each in the run."""
         tied: dict[Any, Tensor] = {}
         for value, array in self.graph.data.items():
-            if value.role not in (WEIGHT, STATE):
+            if value.role not in NAMED:
                 continue
             if value.role == STATE and array is None:
                 raise InputError(

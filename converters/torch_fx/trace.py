@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from . import compat
-from .capture import _FIXED, INPUT, PARAMETER, STATE, Captured, Source
+from .capture import _FIXED, BUFFER, INPUT, PARAMETER, STATE, Captured, Source
 from .dynamic import Spec
 from .rowbook import find
 
@@ -57,7 +57,7 @@ def traced(
     kept = [r for n, r in zip(buffers, returned) if n in changed] + returned[len(buffers) :]
     output.args = (kept,)
     held_sources = [Source(PARAMETER, n.removeprefix("inner."), t) for n, t in parameters.items()] + [
-        Source(STATE if n in changed else PARAMETER, n.removeprefix("inner."), t) for n, t in buffers.items()
+        Source(STATE if n in changed else BUFFER, n.removeprefix("inner."), t) for n, t in buffers.items()
     ]
     by_leaf = {i: k for k, i in enumerate(where)}
     tree = out_spec[0]
