@@ -16,6 +16,7 @@ _FAMILIES = (
     "groups",
     "contract",
     "nn",
+    "sampling",
     "random",
     "linalg",
     "prims",

@@ -11,7 +11,7 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Value
 
 from .helpers import arrange, as_float, axis_of, broadcast_to, cast, full, operand, reshape
-from .rowbook import row, rows
+from .rowbook import lower_torch, row, rows
 
 aten = torch.ops.aten
 REDUCTION = {0: "none", 1: "mean", 2: "sum"}
@@ -79,6 +79,17 @@ def _rrelu(b: Any, x: Value, lower: float = 1 / 8, upper: float = 1 / 3, trainin
     return b.leaky_relu(x, negative_slope=(lower + upper) / 2)
 
 
+def _rrelu_with_noise(
+    b: Any, x: Value, noise: Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, *rest: Any
+) -> tuple[Value, Value]:
+    """In training the slope of each negative element is drawn; ``noise`` holds the slopes."""
+    if not training:
+        return _rrelu(b, x, lower, upper), noise
+    slope = b.random_uniform(b.draw(), shape=x.type.shape, dtype=x.type.dtype, low=float(lower), high=float(upper))
+    slope = b.select(b.le(x, full(b, 0.0, x.type)), full(b, 1.0, x.type), slope)
+    return b.mul(x, slope), slope
+
+
 rows(
     {
         aten.relu: _relu,
@@ -105,6 +116,7 @@ rows(
         aten._prelu_kernel: _prelu,
         aten.glu: lambda b, x, dim=-1: b.glu(x, axis=axis_of(dim, x.type.rank)),
         aten.rrelu: _rrelu,
+        aten.rrelu_with_noise_functional: _rrelu_with_noise,
         aten.softmax: _softmax("softmax"),
         aten._softmax: _softmax("softmax"),
         aten._safe_softmax: lambda b, x, dim, dtype=None: _safe_softmax(b, x, dim),
@@ -229,9 +241,53 @@ def _cross_entropy(
         return b.cross_entropy(
             x, target, reduction=REDUCTION[reduction], ignore_index=ignore_index, label_smoothing=float(label_smoothing)
         )
-    if label_smoothing:
-        raise Unsupported("cross_entropy with label smoothing and class weights")
-    return _nll(b, b.log_softmax(x, axis=axis), target, weight, reduction, ignore_index)[0]
+    logp = b.log_softmax(x, axis=axis)
+    if not label_smoothing:
+        return _nll(b, logp, target, weight, reduction, ignore_index)[0]
+    return _smoothed(b, logp, target, weight, reduction, ignore_index, label_smoothing, axis)
+
+
+def _smoothed(
+    b: Any, logp: Value, target: Value, weight: Value | None, reduction: int, ignored: int, smoothing: float, axis: int
+) -> Value:
+    """Label smoothing with class weights: a share of the loss goes to all classes, each by its weight."""
+    hard = _nll(b, logp, target, weight, 0, ignored)[0]
+    scaled = logp
+    if weight is not None:
+        shape = tuple(d if a == axis else 1 for a, d in enumerate(logp.type.shape))
+        scaled = b.mul(logp, broadcast_to(b, reshape(b, weight, shape), logp.type.shape))
+    spread = b.neg(b.reduce_sum(scaled, axes=(axis,)))
+    spread = b.select(b.eq(target, full(b, ignored, target.type)), spread, full(b, 0.0, spread.type))
+    share = b.div(b.constant(smoothing, logp.type.dtype), operand(b, logp.type.shape[axis], logp.type.dtype))
+    loss = b.add(b.mul(hard, 1 - smoothing), b.mul(spread, broadcast_to(b, share, spread.type.shape)))
+    if reduction == 0:
+        return loss
+    total = b.reduce_sum(loss, axes=tuple(range(loss.type.rank))) if loss.type.rank else loss
+    return total if reduction == 2 else b.div(total, _nll(b, logp, target, weight, 1, ignored)[1])
+
+
+def _linear_cross_entropy(
+    b: Any, x: Value, weight: Value, target: Value, bias: Value | None, class_weight: Value | None, reduction: str,
+    ignore_index: int, label_smoothing: float, chunk: int, acc_policy: str, acc_dtype: Any, retain: bool, *grads: bool,
+) -> tuple[Value, None, None, None]:  # fmt: skip
+    """The loss of a linear layer's logits; chunks only save memory. The gradients among the results are not given."""
+    if any(grads):
+        raise Unsupported("a chunked linear_cross_entropy that computes gradients", "capture it under torch.no_grad()")
+    logits = b.linear(x, weight, *([bias] if bias is not None else []))
+    kind = {name: number for number, name in REDUCTION.items()}[reduction]
+    return _cross_entropy(b, logits, target, class_weight, kind, ignore_index, label_smoothing), None, None, None
+
+
+@lower_torch("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction")
+def _linear_cross_entropy_unreduced(
+    b: Any, x: Value, weight: Value, target: Value, bias: Value | None, class_weight: Value | None, ignore_index: int,
+    *rest: Any,
+) -> Value:  # fmt: skip
+    logits = b.linear(x, weight, *([bias] if bias is not None else []))
+    return _cross_entropy(b, logits, target, class_weight, 0, ignore_index)
+
+
+lower_torch("torch_nn::_linear_cross_entropy_batch_chunked")(_linear_cross_entropy)
 
 
 def _soft_cross_entropy(

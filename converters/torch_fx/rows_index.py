@@ -345,7 +345,9 @@ def _nonzero(b: Any, x: Value) -> Value:
 
 @row(aten.nonzero_numpy)
 def _nonzero_numpy(b: Any, x: Value) -> list[Value]:
-    found = _nonzero(b, x)
+    if not x.type.rank:
+        x = reshape(b, x, (1,))
+    found = b.nonzero(x, symbol=data_symbol(b))
     return [reshape(b, narrow(b, found, 1, a, a + 1), (found.type.shape[0],)) for a in range(x.type.rank)]
 
 

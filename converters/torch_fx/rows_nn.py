@@ -1,4 +1,4 @@
-"""Layers: normalisation, pooling, resizing, padding, recurrent networks, dropout."""
+"""Layers: normalisation, pooling, padding, recurrent networks, dropout."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _instance_norm(
 # -- pooling -----------------------------------------------------------------------------------------
 
 
-def _spatial(x: Any, n: int, default: Any = None) -> tuple[int, ...]:
+def spatial(x: Any, n: int, default: Any = None) -> tuple[int, ...]:
     if x is None or (isinstance(x, (list, tuple)) and not x):
         x = default
     items = [x] if isinstance(x, int) else list(x)
@@ -236,8 +236,8 @@ def _max_pool(n: int) -> Callable[..., Value]:
     def apply(
         b: Any, x: Value, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
     ) -> Value:
-        k = _spatial(kernel, n)
-        s, p, d = _spatial(stride, n, k), _spatial(padding, n), _spatial(dilation, n)
+        k = spatial(kernel, n)
+        s, p, d = spatial(stride, n, k), spatial(padding, n), spatial(dilation, n)
         extra = [_ceil_extra(z, *a) if ceil_mode else 0 for z, *a in zip(x.type.shape[2:], k, s, p, d)]
         high = tuple(a + e for a, e in zip(p, extra))
         return b.max_pool(x, kernel=k, strides=s, low=p, high=high, dilation=d)
@@ -257,8 +257,8 @@ def _avg_pool(n: int) -> Callable[..., Value]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:
-        k = _spatial(kernel, n)
-        s, p = _spatial(stride, n, k), _spatial(padding, n)
+        k = spatial(kernel, n)
+        s, p = spatial(stride, n, k), spatial(padding, n)
         extra = tuple(_ceil_extra(z, *a) if ceil_mode else 0 for z, *a in zip(x.type.shape[2:], k, s, p))
         high = tuple(a + e for a, e in zip(p, extra))
         options = {"ceil_extra": extra} if any(extra) else {}
@@ -296,7 +296,7 @@ def _windows(b: Any, x: Value, k: Any, s: Any, p: Any, d: Any, extra: Sequence[i
     return result
 
 
-def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
+def max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
     """Max pooling that also tells the flat position of each maximum in the input plane."""
 
     def apply(
@@ -305,12 +305,12 @@ def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
         single = x.type.rank == n + 1
         if single:
             x = reshape(b, x, (1, *x.type.shape))
-        k = _spatial(kernel, n)
-        s, p, d = _spatial(stride, n, k), _spatial(padding, n), _spatial(dilation, n)
+        k = spatial(kernel, n)
+        s, p, d = spatial(stride, n, k), spatial(padding, n), spatial(dilation, n)
         extra = [_ceil_extra(z, *a) if ceil_mode else 0 for z, *a in zip(x.type.shape[2:], k, s, p, d)]
         from .rows_index import extreme
 
-        position = _plane_positions(b, x, n)
+        position = plane_positions(b, x, n)
         lowest = extreme(x.type.dtype, False)
         values = _windows(b, x, k, s, p, d, extra, lowest)
         places = _windows(b, position, k, s, p, d, extra, 0)
@@ -329,31 +329,17 @@ def _max_pool_with_indices(n: int) -> Callable[..., tuple[Value, Value]]:
     return apply
 
 
-def _plane_positions(b: Any, x: Value, n: int) -> Value:
+def plane_positions(b: Any, x: Value, n: int) -> Value:
     spatial = x.type.shape[2:]
     flat = b.iota(dtype=i64, shape=(dims.product(spatial),), axis=0)
     plane = reshape(b, flat, spatial)
     return b.broadcast_in_dim(plane, shape=x.type.shape, broadcast_dimensions=tuple(range(2, n + 2)))
 
 
-def _adaptive_max(n: int) -> Callable[..., tuple[Value, Value]]:
-    """Adaptive max pooling with the flat position of each maximum; sizes must divide evenly."""
-    with_indices = _max_pool_with_indices(n)
-
-    def apply(b: Any, x: Value, size: Any) -> tuple[Value, Value]:
-        old, new = x.type.shape[-n:], _spatial(size, n)
-        if any(not isinstance(o, int) or o % s for o, s in zip(old, new)):
-            raise Unsupported(f"adaptive max pooling from {old} to {new}", "use sizes that divide evenly")
-        kernel = [o // s for o, s in zip(old, new)]
-        return with_indices(b, x, kernel, kernel)
-
-    return apply
-
-
 def _adaptive(op: str, n: int) -> Callable[..., Value]:
     @with_batch(n)
     def apply(b: Any, x: Value, size: Any) -> Value:
-        sizes = tuple(x.type.shape[i + 2] if s is None else s for i, s in enumerate(_spatial(size, n)))
+        sizes = tuple(x.type.shape[i + 2] if s is None else s for i, s in enumerate(spatial(size, n)))
         return getattr(b, op)(x, output_size=sizes)
 
     return apply
@@ -363,10 +349,8 @@ rows(
     {
         **{getattr(aten, f"max_pool{n}d"): _max_pool(n) for n in (1, 2, 3)},
         **{getattr(aten, f"avg_pool{n}d"): _avg_pool(n) for n in (1, 2, 3)},
-        **{getattr(aten, f"max_pool{n}d_with_indices"): _max_pool_with_indices(n) for n in (2, 3)},
+        **{getattr(aten, f"max_pool{n}d_with_indices"): max_pool_with_indices(n) for n in (2, 3)},
         **{getattr(aten, f"adaptive_avg_pool{n}d"): _adaptive("adaptive_avg_pool", n) for n in (1, 2, 3)},
-        aten.adaptive_max_pool2d: _adaptive_max(2),
-        aten.adaptive_max_pool3d: _adaptive_max(3),
         aten._adaptive_avg_pool2d: _adaptive("adaptive_avg_pool", 2),
         aten._adaptive_avg_pool3d: _adaptive("adaptive_avg_pool", 3),
     }
@@ -409,7 +393,7 @@ def _reflect(b: Any, i: Value, size: Any) -> Value:
     return b.sub(last, b.abs(b.sub(last, i)))
 
 
-def _replicate(b: Any, i: Value, size: Any) -> Value:
+def replicate(b: Any, i: Value, size: Any) -> Value:
     return b.min(b.max(i, full(b, 0, i.type)), full(b, size - 1, i.type))
 
 
@@ -418,7 +402,7 @@ def _circular(b: Any, i: Value, size: Any) -> Value:
     return b.rem(b.add(b.rem(i, n), n), n)
 
 
-_MODES = {"reflect": _indexed_pad(_reflect), "replicate": _indexed_pad(_replicate), "circular": _indexed_pad(_circular)}
+_MODES = {"reflect": _indexed_pad(_reflect), "replicate": _indexed_pad(replicate), "circular": _indexed_pad(_circular)}
 
 
 @row(aten.pad)
@@ -434,74 +418,6 @@ rows(
         aten._pad_circular: _MODES["circular"],
     }
 )
-
-
-# -- resizing ----------------------------------------------------------------------------------------
-
-
-def _upsample(mode: str, n: int, nearest: str = "floor") -> Callable[..., Value]:
-    """All overloads: (x, size, [align_corners], scales...) and the .vec form (x, size, [align], scale_factors)."""
-
-    def apply(b: Any, x: Value, size: Any, *args: Any, **kwargs: Any) -> Value:
-        values = list(args)
-        align = False
-        if mode != "nearest":
-            align = kwargs.get("align_corners", values.pop(0) if values else False)
-        scales = [s for v in values for s in (v if isinstance(v, (list, tuple)) else [v])]
-        scales += [v for k, v in kwargs.items() if k.startswith("scale") and not isinstance(v, (list, tuple))]
-        scales += [s for k, v in kwargs.items() if isinstance(v, (list, tuple)) for s in v]
-        known = len(scales) == n and all(isinstance(s, (int, float)) for s in scales) and not align
-        if mode == "nearest":
-            coordinates = "half_pixel" if nearest == "exact" else "asymmetric"
-        else:
-            coordinates = "align_corners" if align else "half_pixel"
-        options: dict[str, Any] = {"scales": tuple(float(s) for s in scales)} if known else {}
-        if mode == "nearest":
-            options["nearest"] = "floor"
-            if nearest == "exact":
-                return _nearest_exact(b, x, options.get("scales"))
-        return b.resize(x, shape=b.shape[2:], mode=mode, coordinates=coordinates, **options)
-
-    return apply
-
-
-def _nearest_exact(b: Any, x: Value, scales: Any) -> Value:
-    """Each output pixel takes the input pixel that holds its centre: floor((i + 0.5) * scale)."""
-    for a, size in enumerate(b.shape[2:], start=2):
-        old = x.type.shape[a]
-        if dims.equal(old, size):
-            continue
-        i = b.convert(b.iota(dtype=i64, shape=(size,), axis=0), dtype="f32")
-        if scales:
-            ratio = b.constant(1 / scales[a - 2], "f32")
-        else:
-            ratio = b.div(b.size(old, "f32"), b.size(size, "f32"))
-        where = cast(b, b.floor(b.mul(b.add(i, 0.5), broadcast_to(b, ratio, (size,)))), i64)
-        x = b.take(x, _replicate(b, where, old), axis=a, mode="clip")
-    return x
-
-
-rows(
-    {
-        **{getattr(aten, f"upsample_nearest{n}d"): _upsample("nearest", n) for n in (1, 2, 3)},
-        **{getattr(aten, f"_upsample_nearest_exact{n}d"): _upsample("nearest", n, "exact") for n in (1, 2, 3)},
-        aten.upsample_linear1d: _upsample("linear", 1),
-        aten.upsample_bilinear2d: _upsample("linear", 2),
-        aten.upsample_trilinear3d: _upsample("linear", 3),
-        aten.upsample_bicubic2d: _upsample("cubic", 2),
-        aten.pixel_shuffle: lambda b, x, factor: _lead(b, x, lambda y: b.pixel_shuffle(y, factor=factor)),
-        aten.pixel_unshuffle: lambda b, x, factor: _lead(b, x, lambda y: b.pixel_unshuffle(y, factor=factor)),
-    }
-)
-
-
-def _lead(b: Any, x: Value, function: Callable[[Value], Value]) -> Value:
-    """Apply a function of [N,C,H,W] to any number of leading axes."""
-    if x.type.rank == 4:
-        return function(x)
-    lead = x.type.shape[:-3]
-    y = function(reshape(b, x, (dims.product(lead), *x.type.shape[-3:])))
-    return reshape(b, y, (*lead, *y.type.shape[1:]))
 
 
 # -- recurrent ---------------------------------------------------------------------------------------

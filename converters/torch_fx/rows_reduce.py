@@ -343,8 +343,6 @@ def _at(b: Any, x: Value, axis: int, position: Any, keepdim: bool) -> tuple[Valu
 
 def _median(nan_aware: bool) -> Callable[..., Any]:
     def apply(b: Any, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
-        if nan_aware and x.type.dtype.is_float:
-            raise Unsupported("nanmedian of floats", "drop the NaN values first")
         if not x.type.rank:
             return x if dim is None else (x, full(b, 0, x.type.with_(i64)))
         flat = reshape(b, x, (x.type.size,)) if dim is None else x
@@ -352,6 +350,9 @@ def _median(nan_aware: bool) -> Callable[..., Any]:
         n = flat.type.shape[axis]
         if not isinstance(n, int):
             raise Unsupported("median over an axis with a free size", "fix that axis")
+        if nan_aware and x.type.dtype.is_float:
+            values, index = _nanmedian(b, flat, axis, keepdim and dim is not None)
+            return reshape(b, values, b.shape) if dim is None else (values, index)
         values, index = _at(b, flat, axis, (n - 1) // 2, keepdim and dim is not None)
         if x.type.dtype.is_float:
             last_value, last_index = _first_nan(b, flat, axis, keepdim and dim is not None)
@@ -360,6 +361,17 @@ def _median(nan_aware: bool) -> Callable[..., Any]:
         return reshape(b, values, b.shape) if dim is None else (values, index)
 
     return apply
+
+
+def _nanmedian(b: Any, x: Value, axis: int, keepdim: bool) -> tuple[Value, Value]:
+    """The lower median of the numbers: NaN sorts last, so only the place in the order changes."""
+    count = b.reduce_sum(cast(b, b.eq(x, x), i64), axes=(axis,))
+    place = b.shift_right_arithmetic(b.sub(b.max(count, full(b, 1, count.type)), 1), full(b, 1, count.type))
+    place = keep(b, place, x, (axis,))
+    found = [b.take_along_axis(v, place, axis=axis) for v in sort_with_index(b, x, axis, False)]
+    shape = tuple(d for a, d in enumerate(x.type.shape) if a != axis)
+    values, index = found if keepdim else [reshape(b, v, shape) for v in found]
+    return values, index
 
 
 def _first_nan(b: Any, x: Value, axis: int, keepdim: bool) -> tuple[Value, Value]:
