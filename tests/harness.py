@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def example_graph(op: OpDef, example: Example) -> Graph:
     return b.build(tuple(plain))
 
 
-@lru_cache(maxsize=None)
+@cache
 def reference(name: str) -> tuple[np.ndarray, ...]:
     """What an example must give: its told outputs, else the NumPy engine's."""
     op, example = by_name()[name]
@@ -54,7 +54,7 @@ def reference(name: str) -> tuple[np.ndarray, ...]:
     return tuple(run(op, example, "numpy"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def by_name() -> dict[str, tuple[OpDef, Example]]:
     return {name: (op, example) for name, op, example in all_examples()}
 
@@ -75,7 +75,7 @@ def compare(actual: list[Any], expected: tuple[np.ndarray, ...], scale: float = 
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def gaps(engine: str) -> dict[str, str]:
     """Known gaps of an engine: op name or example name -> reason."""
     path = GAPS / f"{engine}.toml"

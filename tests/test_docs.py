@@ -13,8 +13,8 @@ from unigraph.opdef import registry
 for package in ("torch", "jax", "onnx"):
     pytest.importorskip(package)
 
-from docs import generate  # noqa: E402
-from docs.constraints import constraints  # noqa: E402
+from docs import generate
+from docs.constraints import constraints
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Type rules that refuse nothing: any operand will do.

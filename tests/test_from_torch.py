@@ -12,14 +12,14 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from unigraph.converters.torch_fx.capture import from_torch  # noqa: E402
-from unigraph.converters.torch_fx.rowbook import BY_NAME, lower_torch  # noqa: E402
-from unigraph.converters.torch_fx.tensors import array_of  # noqa: E402
-from unigraph.dims import Constraint  # noqa: E402
-from unigraph.errors import InputError, UnigraphError, UnsupportedError  # noqa: E402
-from unigraph.evaluate import evaluate  # noqa: E402
-from unigraph.runtime.numpy.table import TABLE  # noqa: E402
-from unigraph.tree import flatten, unflatten  # noqa: E402
+from unigraph.converters.torch_fx.capture import from_torch
+from unigraph.converters.torch_fx.rowbook import BY_NAME, lower_torch
+from unigraph.converters.torch_fx.tensors import array_of
+from unigraph.dims import Constraint
+from unigraph.errors import InputError, UnigraphError, UnsupportedError
+from unigraph.evaluate import evaluate
+from unigraph.runtime.numpy.table import TABLE
+from unigraph.tree import flatten, unflatten
 
 
 @pytest.fixture(autouse=True)

@@ -99,7 +99,8 @@ def test_functions_are_not_hidden_by_modules_of_their_name() -> None:
     """Importing a module of the package must not replace a public function."""
     assert (
         python(
-            "import unigraph.file, unigraph.runtime.engines, unigraph as ug; print(callable(ug.check), callable(ug.stats))"
+            "import unigraph.file, unigraph.runtime.engines, unigraph as ug\n"
+            "print(callable(ug.check), callable(ug.stats))"
         )
         == "True True"
     )

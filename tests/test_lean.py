@@ -39,7 +39,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def lean(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", HOOK + code], capture_output=True, text=True, cwd=folder, env={**os.environ})
+    return subprocess.run(
+        [sys.executable, "-c", HOOK + code], capture_output=True, text=True, cwd=folder, env={**os.environ}
+    )
 
 
 def test_loads_shows_and_runs(file: Path) -> None:
@@ -59,7 +61,10 @@ print("fine")
 
 
 def test_command_line(file: Path) -> None:
-    code = "from unigraph.cli import main; import sys; sys.exit(main(['show', 'mlp.ugraph', '--stats']) or main(['doctor']))"
+    code = (
+        "import sys; from unigraph.cli import main\n"
+        "sys.exit(main(['show', 'mlp.ugraph', '--stats']) or main(['doctor']))"
+    )
     done = lean(code, file.parent)
     assert done.returncode == 0, done.stderr
     assert "torch" in done.stdout and "not installed" in done.stdout

@@ -55,4 +55,6 @@ def test_make_commands_exist() -> None:
 
 def test_links_lead_somewhere() -> None:
     text = (ROOT / "README.md").read_text()
-    assert not [link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link and not (ROOT / link).exists()]
+    assert not [
+        link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link and not (ROOT / link).exists()
+    ]

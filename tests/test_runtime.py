@@ -217,8 +217,6 @@ def plain(x: Any) -> np.ndarray:
 @pytest.mark.parametrize("kind", ["numpy", "torch", "jax"])
 @pytest.mark.parametrize("dtype", KINDS)
 def test_same_kind_out(dtype: str, kind: str, engine: str) -> None:
-    if engine == "onnx" and dtype in ("c64", "c128"):
-        pytest.skip("ONNX has no complex tensors in arithmetic")
     f = ug.compile(identity(dtype), engine)
     for data in (KINDS[dtype], KINDS[dtype][:0]):
         given = sample(kind, data)

@@ -13,16 +13,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import unigraph as ug
-from unigraph.builder import GraphBuilder  # noqa: E402
-from unigraph.converters.torch_fx.export import to_torch  # noqa: E402
-from unigraph.dims import Constraint  # noqa: E402
-from unigraph.errors import EngineError  # noqa: E402
-from unigraph.graph import Graph, Value  # noqa: E402
-from unigraph.runtime.engines import compile as compile_graph  # noqa: E402
-from unigraph.runtime.torch.dtypes import from_numpy, to_numpy  # noqa: E402
-from unigraph.tree import LEAF, NONE, Signature, Tree, flatten  # noqa: E402
+from unigraph.builder import GraphBuilder
+from unigraph.converters.torch_fx.export import to_torch
+from unigraph.dims import Constraint
+from unigraph.errors import EngineError
+from unigraph.graph import Graph, Value
+from unigraph.runtime.engines import compile as compile_graph
+from unigraph.runtime.torch.dtypes import from_numpy, to_numpy
+from unigraph.tree import LEAF, NONE, Signature, Tree, flatten
 
-from . import harness  # noqa: E402
+from . import harness
 
 RNG = np.random.default_rng(0)
 

@@ -10,16 +10,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from unigraph.builder import GraphBuilder  # noqa: E402
-from unigraph.dtypes import ALL, dtype  # noqa: E402
-from unigraph.errors import EngineError, UnsupportedError  # noqa: E402
-from unigraph.evaluate import Program  # noqa: E402
-from unigraph.opdef import registry  # noqa: E402
-from unigraph.runtime.torch.dtypes import TO_TORCH, from_numpy, on_device, to_numpy, to_torch  # noqa: E402
-from unigraph.runtime.torch.table import TABLE  # noqa: E402
+from unigraph.builder import GraphBuilder
+from unigraph.dtypes import ALL, dtype
+from unigraph.errors import EngineError, UnsupportedError
+from unigraph.evaluate import Program
+from unigraph.opdef import registry
+from unigraph.runtime.torch.dtypes import TO_TORCH, from_numpy, on_device, to_numpy, to_torch
+from unigraph.runtime.torch.table import TABLE
 
-from . import harness  # noqa: E402
-from .op_checks import random_array  # noqa: E402
+from . import harness
+from .op_checks import random_array
 
 NAMES = list(harness.by_name())
 

@@ -98,8 +98,8 @@ if TYPE_CHECKING:
     from unigraph.converters.onnx import to_onnx as to_onnx
     from unigraph.converters.source import to_source as to_source
     from unigraph.converters.torch_fx.capture import from_torch as from_torch
-    from unigraph.converters.torch_fx.rowbook import lower_torch as lower_torch
     from unigraph.converters.torch_fx.export import to_torch as to_torch
+    from unigraph.converters.torch_fx.rowbook import lower_torch as lower_torch
     from unigraph.converters.transforms import checkpoint as checkpoint
     from unigraph.converters.transforms import grad as grad
     from unigraph.converters.transforms import hessian as hessian

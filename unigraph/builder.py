@@ -14,7 +14,7 @@ from .dtypes import dtype
 from .errors import GraphError, TypeCheckError
 from .graph import BUFFER, CONSTANT, INPUT, KEY, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
 from .opdef import OpDef, registry
-from .tree import LEAF, TUPLE, DICT, Signature, Tree, flatten
+from .tree import DICT, LEAF, TUPLE, Signature, Tree, flatten
 from .types import TensorType
 
 Scalar = bool | int | float | complex
@@ -235,7 +235,11 @@ class GraphBuilder:
         """Add a copy of all operations of ``graph`` here; returns its outputs."""
         env: dict[Value, Value] = dict(zip(graph.inputs, inputs, strict=True))
         for value, array in graph.data.items():
-            env[value] = self.constant(array) if value.role == CONSTANT else self._with_data(value.name, array, value.type, value.role)
+            env[value] = (
+                self.constant(array)
+                if value.role == CONSTANT
+                else self._with_data(value.name, array, value.type, value.role)
+            )
         for op in graph.edges:
             result = self.emit(op.op, [env[v] for v in op.inputs], op.attrs, op.regions)
             env.update(zip(op.outputs, (result,) if isinstance(result, Value) else result, strict=True))
@@ -280,4 +284,3 @@ class GraphBuilder:
             symbols={**self.symbols, **{s: Constraint() for s in sorted(found)}},
             name=self.name,
         )
-

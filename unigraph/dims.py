@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeAlias
 
 from .errors import InputError, missing_package
@@ -49,7 +49,7 @@ def _sympy() -> Any:
     return sympy
 
 
-@lru_cache(maxsize=None)
+@cache
 def symbol(name: str) -> Any:
     """The symbol of that name: a non-negative integer."""
     if not name.isidentifier():

@@ -16,7 +16,7 @@ class DType:
     ``numpy`` is the storage type; a key is stored as ``key_words`` trailing uint32 words.
     """
 
-    __slots__ = ("name", "kind", "bits", "numpy", "key_words")
+    __slots__ = ("bits", "key_words", "kind", "name", "numpy")
 
     def __init__(self, name: str, kind: str, bits: int, numpy: Any, key_words: int = 0):
         self.name, self.kind, self.bits = name, kind, bits

@@ -50,7 +50,9 @@ class Table:
         """Apply one row; exporters override this to attach names and places."""
         return row(*args, **kwargs)
 
-    def composite(self, operation: Operation, program: Program, args: list[Any], symbols: Mapping[str, Any]) -> Iterable[Any]:
+    def composite(
+        self, operation: Operation, program: Program, args: list[Any], symbols: Mapping[str, Any]
+    ) -> Iterable[Any]:
         """Run the decomposition of a composite without a row; exporters override this as they do `call`."""
         return program.run(args, symbols=symbols)
 
@@ -85,7 +87,19 @@ def decomposition(op: Operation) -> Graph:
 class _Step:
     """One prepared operation: where operands lie, what to call, what dies afterwards."""
 
-    __slots__ = ("operation", "row", "inner", "inputs", "outputs", "kwargs", "sized", "regions", "free", "single", "binds")
+    __slots__ = (
+        "binds",
+        "free",
+        "inner",
+        "inputs",
+        "kwargs",
+        "operation",
+        "outputs",
+        "regions",
+        "row",
+        "single",
+        "sized",
+    )
 
     def __init__(self, operation: Operation, slots: Mapping[Value, int], table: Table):
         self.operation = operation
@@ -186,7 +200,9 @@ class Program:
                         kwargs.update(step.operation.op.region_kwargs(regions))
                 if step.row is None:
                     assert step.inner is not None
-                    for slot, item in zip(step.outputs, table.composite(step.operation, step.inner, args, sizes), strict=True):
+                    for slot, item in zip(
+                        step.outputs, table.composite(step.operation, step.inner, args, sizes), strict=True
+                    ):
                         env[slot] = item
                 elif step.single:
                     env[step.outputs[0]] = table.call(step.operation, step.row, args, kwargs)
@@ -214,7 +230,9 @@ def _located(error: Exception, operation: Operation | None, table: str) -> Excep
     return EngineError(f"{table} engine failed on {where}: {type(error).__name__}: {error}")
 
 
-def evaluate(graph: Graph, table: Table, inputs: Iterable[Any], data: Mapping[Value, Any] | None = None) -> tuple[Any, ...]:
+def evaluate(
+    graph: Graph, table: Table, inputs: Iterable[Any], data: Mapping[Value, Any] | None = None
+) -> tuple[Any, ...]:
     """The results of ``graph`` under ``table``; see `Program.run`."""
     if data is None:
         data = load_data(graph, table)

@@ -28,7 +28,7 @@ class Value:
     in the graph; ``""`` is produced by an operation.
     """
 
-    __slots__ = ("type", "name", "role")
+    __slots__ = ("name", "role", "type")
     type: TensorType
     name: str
     role: str
@@ -52,7 +52,7 @@ class Operation:
     module or name-stack path; ``source`` a short ``file:line``.
     """
 
-    __slots__ = ("op", "inputs", "outputs", "attrs", "regions", "scope", "source")
+    __slots__ = ("attrs", "inputs", "op", "outputs", "regions", "scope", "source")
     op: OpDef
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]

@@ -21,7 +21,7 @@ from .dims import Constraint
 from .dtypes import dtype
 from .errors import FormatError, GraphError, UnigraphError
 from .evaluate import decomposition
-from .graph import CONSTANT, HELD, PRODUCED, ROLES, STATE, Graph, Operation, Value
+from .graph import CONSTANT, HELD, PRODUCED, ROLES, Graph, Operation, Value
 from .opdef import OPSET_VERSION, OpDef, registry
 from .safetensors import MAX_RANK, as_bytes, nbytes, storage
 from .schema import ugraph_pb2 as pb

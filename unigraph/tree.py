@@ -10,7 +10,15 @@ from typing import Any
 
 from .errors import InputError
 
-LEAF, NONE, LIST, TUPLE, DICT, NAMEDTUPLE, DATACLASS = "leaf", "none", "list", "tuple", "dict", "namedtuple", "dataclass"
+LEAF, NONE, LIST, TUPLE, DICT, NAMEDTUPLE, DATACLASS = (
+    "leaf",
+    "none",
+    "list",
+    "tuple",
+    "dict",
+    "namedtuple",
+    "dataclass",
+)
 KINDS = (LEAF, NONE, LIST, TUPLE, DICT, NAMEDTUPLE, DATACLASS)
 
 

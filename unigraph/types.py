@@ -13,7 +13,7 @@ from .dtypes import DType, dtype
 class TensorType:
     """``f32[batch,384]``: a DType and a tuple of dims (ints or sympy expressions)."""
 
-    __slots__ = ("dtype", "shape", "_hash")
+    __slots__ = ("_hash", "dtype", "shape")
 
     def __init__(self, dtype_: Any, shape: Iterable[Any] = ()):
         self.dtype: DType = dtype_ if type(dtype_) is DType else dtype(dtype_)

@@ -126,13 +126,18 @@ class JaxprBuilder(GraphBuilder):
                 return self._walk(jaxpr, inputs)
         return self._walk(jaxpr, inputs)
 
-    def subgraph(self, jaxpr: Any, arrays: Sequence[Any] = (), consts: Sequence[Any] = ()) -> Graph:
-        """``jaxpr`` as a closed region whose first inputs stand for ``arrays`` (see `nested_arrays`)."""
+    def region(self, arrays: Sequence[Any] = ()) -> JaxprBuilder:
+        """The builder of a region at this place, whose first inputs stand for ``arrays`` (see `nested_arrays`)."""
         inner = JaxprBuilder(self.capture, inner=True)
         inner.scope, inner.source = self.scope, self.source
         for i, x in enumerate(arrays):
             array = np.asarray(x)
             inner._arrays[id(x)] = inner.input(f"c{i}", array.dtype, array.shape)
+        return inner
+
+    def subgraph(self, jaxpr: Any, arrays: Sequence[Any] = (), consts: Sequence[Any] = ()) -> Graph:
+        """``jaxpr`` as a closed region whose first inputs stand for ``arrays``."""
+        inner = self.region(arrays)
         plain, _ = compat.unclosed(jaxpr)
         types = [self.type_of(v) for v in plain.invars]
         values = [inner.input(f"x{i}", t.dtype, t.shape) for i, t in enumerate(types)]
@@ -150,8 +155,13 @@ class JaxprBuilder(GraphBuilder):
         env: dict[Any, Value] = dict(zip(plain.invars, inputs, strict=True))
         env.update((v, self.closed_over(c)) for v, c in zip(plain.constvars, consts or extra, strict=True))
         before = self.scope, self.source
-        for eqn in _live(plain):
+        eqns = _live(plain)
+        factors = _factors(plain, eqns)
+        for eqn in eqns:
             values = [self._read(env, v) for v in eqn.invars]
+            if eqn.outvars and eqn.outvars[0] in factors and eqn.primitive.name == "stop_gradient":
+                env[eqn.outvars[0]] = values[0]
+                continue
             env.update(zip(eqn.outvars, self._equation(eqn, values, before[0])))
         self.scope, self.source = before
         return tuple(self._read(env, v) for v in plain.outvars)
@@ -220,6 +230,32 @@ def _live(jaxpr: Any) -> list[Any]:
             kept.append(eqn)
             needed.update(v for v in eqn.invars if not isinstance(v, compat.Literal))
     return kept[::-1]
+
+
+def _factors(jaxpr: Any, eqns: Sequence[Any]) -> set[Any]:
+    """Variables that serve only to solve linear systems.
+
+    JAX stops the gradient of a factorisation and differentiates the solve by a rule of its own. A graph
+    keeps the solve alone, so the gradient has to pass through the factors: they must not be stopped.
+    """
+    if not any(e.primitive.name == "custom_linear_solve" for e in eqns):
+        return set()
+    elsewhere = {v for v in jaxpr.outvars if not isinstance(v, compat.Literal)}
+    solving: set[Any] = set()
+    for eqn in reversed(eqns):
+        operands = [v for v in eqn.invars if not isinstance(v, compat.Literal)]
+        if eqn.primitive.name == "custom_linear_solve":
+            lengths = eqn.params["const_lengths"]
+            first = lengths.matvec + lengths.vecmat
+            within = slice(first, first + lengths.solve + lengths.transpose_solve)
+            consts = {v for v in eqn.invars[within] if not isinstance(v, compat.Literal)}
+            solving |= consts
+            elsewhere.update(v for v in operands if v not in consts)
+        elif elsewhere.isdisjoint(eqn.outvars) and not solving.isdisjoint(eqn.outvars):
+            solving.update(operands)
+        else:
+            elsewhere.update(operands)
+    return solving - elsewhere
 
 
 def _refs(eqn: Any) -> bool:

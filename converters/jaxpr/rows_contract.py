@@ -31,8 +31,11 @@ def _out(b: JaxprBuilder, eqn: Any, x: Value) -> DType | None:
 
 def _dot_general(b: JaxprBuilder, eqn: Any, x: Value, y: Value) -> Value:
     (lhs, rhs), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
-    x, y = _common(b, x, y)
     wanted = b.type_of(eqn.outvars[0]).dtype
+    if x.type.dtype is not y.type.dtype and wanted.bits >= 16:
+        # As JAX lowers a mixed product on CPU and GPU.
+        x, y = b.cast(x, wanted), b.cast(y, wanted)
+    x, y = _common(b, x, y)
     if wanted.is_integer and wanted is not x.type.dtype and wanted.bits <= x.type.dtype.bits:
         # Integers wrap, so a narrow result needs only narrow operands.
         x, y = b.cast(x, wanted), b.cast(y, wanted)
@@ -94,8 +97,11 @@ def _sort(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
 
 def _top_k(b: JaxprBuilder, eqn: Any, x: Value) -> tuple[Value, ...]:
     axis = eqn.params.get("axis", -1) % x.type.rank
+    kind = x.type.dtype
+    if kind is dtype("bool"):
+        x = b.cast(x, dtype("u8"))
     values, indices = b.op("top_k", x, k=compat.dim(eqn.params["k"]), axis=axis)
-    return values, b.cast(indices, b.type_of(eqn.outvars[1]).dtype)
+    return b.cast(values, kind), b.cast(indices, b.type_of(eqn.outvars[1]).dtype)
 
 
 def _approx_top_k(b: JaxprBuilder, eqn: Any, x: Value) -> tuple[Value, ...]:

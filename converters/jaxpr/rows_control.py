@@ -67,6 +67,8 @@ def _cond(b: JaxprBuilder, eqn: Any, which: Value, *values: Value) -> tuple[Valu
 
 def _while(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
     p = eqn.params
+    if b.type_of(compat.unclosed(p["cond_jaxpr"])[0].outvars[0]).shape:
+        return _batched_while(b, eqn, *values)
     m, n = p["cond_nconsts"], p["body_nconsts"]
     in_cond, in_body = b.nested_arrays(p["cond_jaxpr"]), b.nested_arrays(p["body_jaxpr"])
     cond_consts = [*map(b.closed_over, in_cond), *values[:m]]
@@ -92,6 +94,52 @@ def _scan(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
         num_carry=p["num_carry"],
         reverse=bool(p["reverse"]),
     )
+
+
+def _batched_while(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
+    """Loops run as one, as vmap leaves them: while any of them runs, those that ended keep their values.
+
+    Which loops still run is carried, so that the condition is worked out once a round.
+    """
+    p = eqn.params
+    m, n = p["cond_nconsts"], p["body_nconsts"]
+    cond, body = p["cond_jaxpr"], p["body_jaxpr"]
+    arrays = b.nested_arrays(cond, body)
+    consts = [*map(b.closed_over, arrays), *values[: m + n]]
+    carry = values[m + n :]
+    k = len(arrays)
+    (running,) = b.inline(cond, (*values[:m], *carry))
+
+    stop = b.region()
+    runs = stop.input("running", running.type.dtype, running.type.shape)
+    for i, value in enumerate(carry):
+        stop.input(f"x{i}", value.type.dtype, value.type.shape)
+    any_runs = stop.op("reduce_or", runs, axes=tuple(range(runs.type.rank)))
+
+    step = b.region(arrays)
+    inner = [step.input(f"x{i}", v.type.dtype, v.type.shape) for i, v in enumerate((*consts[k:], running, *carry))]
+    cond_consts, body_consts, (runs, *old) = inner[:m], inner[m : m + n], inner[m + n :]
+    new = step.inline(body, (*body_consts, *old))
+    kept = [_where_running(step, runs, a, z) for a, z in zip(new, old, strict=True)]
+    (still,) = step.inline(cond, (*cond_consts, *kept))
+    out = b.run(
+        ops.while_,
+        (*consts, running, *carry),
+        [stop.build((any_runs,)), step.build((still, *kept))],
+        body_consts=len(consts),
+    )
+    return out[1:]
+
+
+def _where_running(b: JaxprBuilder, running: Value, new: Value, old: Value) -> Value:
+    """``new`` for the loops that run, ``old`` for the others; the loops are the leading axes."""
+    if new.type.dtype.is_key:
+        impl = new.type.dtype.name[4:-1]
+        words = _where_running(b, running, b.op("rng_unwrap", new), b.op("rng_unwrap", old))
+        return b.op("rng_wrap", words, impl=impl)
+    axes = tuple(range(running.type.rank))
+    mask = b.op("broadcast_in_dim", running, shape=new.type.shape, broadcast_dimensions=axes)
+    return b.op("select", mask, old, new)
 
 
 def _linear_solve(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:

@@ -15,7 +15,7 @@ from .rows_movement import with_keys
 
 # Primitives whose op has the same name; operands are spread to the output's shape.
 _SAME = (
-    "add sub mul div rem max min atan2 nextafter neg abs sign square ceil floor is_finite exp exp2 expm1 log "
+    "add sub mul div rem atan2 nextafter neg abs sign square ceil floor is_finite exp exp2 expm1 log "
     "log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh logistic cbrt erf erfc erf_inv "
     "lgamma digamma bessel_i0e bessel_i1e igamma igammac igamma_grad_a random_gamma_grad zeta polygamma "
     "regularized_incomplete_beta shift_left shift_right_logical shift_right_arithmetic population_count clz mulhi "
@@ -49,6 +49,20 @@ def _with(name: str, **read: str) -> Row:
 def _mul(b: JaxprBuilder, eqn: Any, *values: Value) -> Value:
     out = b.type_of(eqn.outvars[0])
     return b.op("mul", *b.spread(out.shape, [b.cast(v, out.dtype) for v in values]))
+
+
+def _extremum(name: str, beyond: str) -> Row:
+    plain = elementwise(name)
+
+    def row(b: JaxprBuilder, eqn: Any, x: Value, y: Value) -> Value:
+        out = b.type_of(eqn.outvars[0])
+        if not out.dtype.is_complex:
+            return plain(b, eqn, x, y)
+        # JAX compares lexicographically and takes the second where that fails, for NaN too.
+        x, y = b.spread(out.shape, (x, y))
+        return b.op("select", b.op(beyond, x, y), y, x)
+
+    return row
 
 
 def _pow(b: JaxprBuilder, eqn: Any, x: Value, y: Value) -> Value:
@@ -106,6 +120,8 @@ def _dimension_size(b: JaxprBuilder, eqn: Any, x: Value) -> Value:
 ROWS: Mapping[str, Callable[..., Any]] = {
     **{name: elementwise(name) for name in _SAME.split()},
     **dict.fromkeys(_IDENTITIES.split(), _identity),
+    "max": _extremum("max", "gt"),
+    "min": _extremum("min", "lt"),
     "add_any": elementwise("add"),
     "mul": _mul,
     "pow": _pow,

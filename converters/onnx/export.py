@@ -22,8 +22,10 @@ from unigraph.graph import CONSTANT, STATE, Graph, Operation
 from unigraph.opdef import registry
 from unigraph.types import TensorType
 
+from .complex_handles import Complex, PartOperation, any_complex, constant, joined, joined_type, parted, real_type
 from .dtypes import DEFAULT, F8, NEWEST, OLDEST, to_onnx_dtype
 from .emitter import Emitter
+from .export_complex import ROWS as COMPLEX_ROWS
 from .export_gaps import GAPS
 from .export_table import ROWS
 from .handles import Array, NeedsOpset, Size
@@ -36,10 +38,10 @@ _NOT_IN_NUMPY = {"bf16": "f32", "i4": "i8", "u4": "u8"} | dict.fromkeys(F8, "f32
 
 
 def physical(type_: TensorType) -> TensorType:
-    """The tensor that holds a value of this type: a key is its uint32 words."""
+    """The tensor that holds a value of this type: a key is its uint32 words, a complex number its two parts."""
     if type_.dtype.is_key:
         return TensorType(dtypes.u32, (*type_.shape, type_.dtype.key_words))
-    return type_
+    return joined_type(type_) if type_.dtype.is_complex else type_
 
 
 class OnnxTable(Table):
@@ -60,7 +62,9 @@ class OnnxTable(Table):
     def check(self, graph: Graph, task: str) -> None:
         """Nothing: refusals are rows here, so that they are collected with those that depend on dtypes."""
 
-    def constant(self, array: Any, type_: TensorType) -> Array:
+    def constant(self, array: Any, type_: TensorType) -> Any:
+        if type_.dtype.is_complex:
+            return constant(self.o, np.asarray(array))
         return self.o.const(np.asarray(array), physical(type_).dtype)
 
     def shape(self, x: Array) -> tuple[Any, ...]:
@@ -77,12 +81,13 @@ class OnnxTable(Table):
 
     def call(self, operation: Operation, row: Row, args: list[Any], kwargs: dict[str, Any]) -> Any:
         o = self.o
-        types = [physical(v.type) for v in operation.outputs]
+        types = [v.type if v.type.dtype.is_complex else physical(v.type) for v in operation.outputs]
         before, outer, o.scope, o.operation = o.scope, o.operation, operation.scope or o.scope, operation
         try:
-            if any(v.type.dtype.is_complex for v in (*operation.inputs, *operation.outputs)):
-                raise Unsupported("ONNX has no complex tensors in arithmetic", "compute with real and imaginary parts")
-            result = row(o, *args, **kwargs)
+            if any_complex([v.type for v in (*operation.inputs, *operation.outputs)]):
+                result = self._complex(operation, args, kwargs)
+            else:
+                result = row(o, *args, **kwargs)
             results = result if isinstance(result, tuple) else (result,)
             typed = tuple(self._typed(r, t, operation) for r, t in zip(results, types, strict=True))
             for x, t in zip(typed, types):
@@ -96,6 +101,17 @@ class OnnxTable(Table):
         finally:
             o.scope, o.operation = before, outer
 
+    def _complex(self, operation: Operation, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of an operation on complex numbers."""
+        row = COMPLEX_ROWS.get(operation.op)
+        if row is None and operation.op.is_composite:
+            return self._decompose(args)
+        if row is None:
+            reason = self.gaps.get(operation.op, "of complex numbers, of which ONNX has none")
+            raise Unsupported(reason, "compute with real and imaginary parts")
+        self.o.operation = PartOperation(operation)
+        return row(self.o, *args, **kwargs)
+
     def _decompose(self, args: Sequence[Any]) -> Any:
         """What the composite whose row runs means, written out."""
         operation = self.o.operation
@@ -107,20 +123,24 @@ class OnnxTable(Table):
             self.opset_needed = max(self.opset_needed, refusal.opset)
         self.found.add(name, refusal.reason, where, refusal.hint)
 
-    def _typed(self, x: Array, type_: TensorType, operation: Operation) -> Array:
+    def _typed(self, x: Any, type_: TensorType, operation: Operation) -> Any:
+        if isinstance(x, Complex):
+            return x.each(self._typed, real_type(type_), operation)
         if x.dtype is not type_.dtype:
             raise TypeError(f"the ONNX row of {operation.op.name} made {x.dtype} for {type_}")
         return self.o.typed(x, type_.shape)
 
-    def bind(self, x: Array, type_: TensorType) -> None:
+    def bind(self, x: Any, type_: TensorType) -> None:
         """Remember the run-time sizes of symbols that stand bare in a type."""
         for size, dim in zip(x.shape, type_.shape):
             if not isinstance(dim, int) and dim.is_Symbol and len(self.o.frames) == 1:
                 self.symbols.setdefault(dim.name, size)
 
-    def _stand_in(self, type_: TensorType) -> Array:
+    def _stand_in(self, type_: TensorType) -> Any:
         """What the rest of the graph is looked through with after a refusal; never part of a model."""
         o = self.o
+        if type_.dtype.is_complex:
+            return Complex(self._stand_in(real_type(type_)), self._stand_in(real_type(type_)))
         shape = tuple(d if type(d) is int else Size(o, lambda: o.const([1])) for d in type_.shape)
         return Array(o, o.fresh("refused"), type_.dtype, shape)
 
@@ -136,9 +156,10 @@ def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
     """The graph as an ONNX model.
 
     Inputs and outputs keep their names and symbolic sizes; a key is a uint32 tensor whose last axis
-    holds its words; a state ``s`` is an input ``s`` and an output ``s_out``. Weights are initializers under
-    their own names, and a node's name begins with the scope of its operation. ``opset`` is 17 to 26; by
-    default 23, or the newest where an operation needs one of its operators.
+    holds its words, a complex tensor a real one whose last axis holds real and imaginary part; a state
+    ``s`` is an input ``s`` and an output ``s_out``. Weights are initializers under their own names, and a
+    node's name begins with the scope of its operation. ``opset`` is 17 to 26; by default 23, or the newest
+    where an operation needs one of its operators.
     Raises UnsupportedError listing everything that ONNX cannot express, InputError for an unbound weight.
     """
     return _Export(graph, opset).model
@@ -206,18 +227,19 @@ class _Export:
         for v in (*graph.inputs, *states):
             try:
                 handles[v] = self._input(v.name, physical(v.type))
-                table.bind(handles[v], physical(v.type))
+                handles[v] = self._whole(handles[v], v.type)
+                table.bind(handles[v], v.type)
             except Unsupported as refusal:
                 table.refuse(f"input {v.name}", refusal, "")
-                handles[v] = table._stand_in(physical(v.type))
+                handles[v] = self._whole(table._stand_in(physical(v.type)), v.type)
         data = {s: handles[s] for s in states}
         for v, array in graph.data.items():
             if v.role not in (CONSTANT, STATE):
                 try:
-                    data[v] = o.weight(v.name, array, physical(v.type).dtype)
+                    data[v] = self._weight(v.name, array, v.type)
                 except Unsupported as refusal:
                     table.refuse(f"weight {v.name}", refusal, "")
-                    data[v] = table._stand_in(physical(v.type))
+                    data[v] = self._whole(table._stand_in(physical(v.type)), v.type)
         results = Program(graph, table).run([handles[v] for v in graph.inputs], data)
         if self.gaps.found:
             return table.opset_needed
@@ -225,7 +247,8 @@ class _Export:
         wanted += [f"{s.name}_out" for s in states]
         self.renamed: dict[str, str] = {}
         for name, handle, value in zip(wanted, results, graph.results, strict=True):
-            self._output(name, handle, physical(value.type))
+            whole = joined(o, handle) if isinstance(handle, Complex) else handle
+            self._output(name, whole, physical(value.type))
         return 0
 
     def _dims(self, type_: TensorType) -> list[Any]:
@@ -234,9 +257,17 @@ class _Export:
     def _interface(self, dtype: DType) -> DType:
         return dtypes.dtype(_NOT_IN_NUMPY.get(dtype.name, dtype.name)) if self.plain else dtype
 
-    def _input(self, name: str, type_: TensorType) -> Array:
+    def _whole(self, x: Array, type_: TensorType) -> Any:
+        """A value from the tensor that holds it."""
+        return parted(self.o, x) if type_.dtype.is_complex else x
+
+    def _weight(self, name: str, array: Any, type_: TensorType) -> Any:
         if type_.dtype.is_complex:
-            raise Unsupported("ONNX has no complex tensors in arithmetic", "pass real and imaginary parts")
+            pair = np.ascontiguousarray(array).view(real_type(type_).dtype.numpy)
+            array = pair.reshape(*np.shape(array), 2)
+        return self._whole(self.o.weight(name, array, physical(type_).dtype), type_)
+
+    def _input(self, name: str, type_: TensorType) -> Array:
         o, dtype = self.o, self._interface(type_.dtype)
         self.inputs.append(helper.make_tensor_value_info(name, to_onnx_dtype(dtype, self.opset), self._dims(type_)))
         return o.typed(o.cast(Array(o, name, dtype, None), type_.dtype), type_.shape)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from unigraph.opdef import OpDef
-from unigraph.ops import elementwise as e
 from unigraph.ops import linalg as la
 from unigraph.ops import random as r
-from unigraph.ops import sort as s
 
-_COMPLEX = "ONNX has no complex tensors in arithmetic"
 _ITERATES = "ONNX has no such operator, and the algorithm iterates until it converges"
 _REFLECTORS = "ONNX has no such operator, nor one for two-sided reflections"
 
 GAPS: dict[OpDef, str] = {
-    e.complex_: _COMPLEX,
-    e.real: _COMPLEX,
-    e.imag: _COMPLEX,
-    e.conj: _COMPLEX,
-    s.fft: _COMPLEX,
-    la.eig: _COMPLEX,
+    la.eig: _ITERATES,
     la.schur: _ITERATES,
     la.tridiagonal: _REFLECTORS,
     r.rng_bit_generator: "XLA's stateful generators are not among ONNX's; draw from a threefry2x32 key",

@@ -77,7 +77,8 @@ _UNARY = {
     "Softsign": "softsign", "Mish": "mish", "HardSwish": "hardswish", "Round": "round",
 }  # fmt: skip
 _BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and_", "Or": "or_", "Xor": "xor", "BitwiseAnd": "and_",
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and_", "Or": "or_", "Xor": "xor",
+    "BitwiseAnd": "and_",
     "BitwiseOr": "or_", "BitwiseXor": "xor", "Equal": "eq", "Less": "lt", "Greater": "gt", "LessOrEqual": "le",
     "GreaterOrEqual": "ge",
 }  # fmt: skip
@@ -222,7 +223,11 @@ def swish(n: Node) -> Value:
     return n.b.mul(x, n.b.logistic(n.b.mul(x, float(n.attr("alpha", 1.0)))))
 
 
-_CAST_NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "BOOL": 9, "FLOAT16": 10, "DOUBLE": 11, "UINT32": 12, "UINT64": 13}  # fmt: skip
+# Opsets 1 to 5 name the target dtype in words.
+_CAST_NAMES = {
+    "FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "BOOL": 9, "FLOAT16": 10,
+    "DOUBLE": 11, "UINT32": 12, "UINT64": 13,
+}  # fmt: skip
 
 
 @rows("Cast")
@@ -244,13 +249,33 @@ def _cast(n: Node, kind: DType) -> Value:
     x = n.value(0)
     if kind is x.type.dtype:
         return x
-    if kind.is_float and kind.bits <= 8 and kind.name != "f8e8m0fnu" and n.attr("saturate", 1):
+    if kind.name == "f8e8m0fnu":
+        return _to_power_of_two(n, x, kind)
+    if kind.is_float and kind.bits <= 8 and n.attr("saturate", 1):
         limits = ml_dtypes.finfo(kind.numpy)
         wide = x if x.type.dtype.is_float and x.type.dtype.bits >= 16 else cast(n.b, x, FROM_ONNX[1])
         return n.b.convert(n.b.min(n.b.max(wide, float(limits.min)), float(limits.max)), dtype=kind)
     if kind.is_integer and kind.bits < 8 and x.type.dtype.is_float:
         return n.b.convert(n.b.convert(x, dtype="i32"), dtype=kind)
     return n.b.convert(x, dtype=kind)
+
+
+def _to_power_of_two(n: Node, x: Value, kind: DType) -> Value:
+    """The exponent of an f32 as f8e8m0, rounded by ``round_mode``; sign and fraction are lost."""
+    bits = n.b.bitcast(cast(n.b, x, FROM_ONNX[1]), dtype="i32")
+    exponent = n.b.and_(n.b.shift_right_logical(bits, 23), 255)
+    fraction = n.b.and_(bits, 0x7FFFFF)
+    mode = n.attr("round_mode", "up")
+    if mode == "up":
+        more = n.b.gt(fraction, 0)
+    elif mode == "nearest":
+        more = n.b.or_(n.b.gt(fraction, 0x400000), n.b.and_(n.b.eq(fraction, 0x400000), n.b.gt(exponent, 0)))
+    else:
+        more = n.b.full(False, "bool", x.type.shape)
+    top = 254 if n.attr("saturate", 1) else 255
+    more = n.b.and_(more, n.b.lt(exponent, top))
+    whole = n.b.add(exponent, n.b.convert(more, dtype="i32"))
+    return n.b.bitcast(n.b.convert(whole, dtype="u8"), dtype=kind)
 
 
 @rows("BitCast")

@@ -10,15 +10,18 @@ import numpy as np
 
 from unigraph import dims
 from unigraph.dims import Dim
+from unigraph.dtypes import dtype
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import broadcast_shapes, cut, reshape, without
+from unigraph.ops._helpers import broadcast_shapes, cast, cut, reshape, without
 
 from .dtypes import FROM_ONNX
 from .import_elementwise import to_shape
 from .node import Node, RowBook, Sizes, axis_of
 
 rows = RowBook()
+
+_I64, _F64 = dtype("i64"), dtype("f64")
 
 
 @rows("Constant")
@@ -58,7 +61,26 @@ def reshape_attr(n: Node) -> Value:
 
 @rows("Reshape", since=5)
 def reshape_input(n: Node) -> Value:
-    return _reshape(n, n.sizes(1), bool(n.attr("allowzero", 0)))
+    allow_zero = bool(n.attr("allowzero", 0))
+    known = n.known_sizes(1)
+    return _reshape(n, _sizes_from_data(n, allow_zero) if known is None else known, allow_zero or known is None)
+
+
+def _sizes_from_data(n: Node, allow_zero: bool) -> tuple[Dim, ...]:
+    """A shape that is data, with its zeros (unless allowed) and its -1 filled in."""
+    x, wanted = n.value(0), n.value(1)
+    if wanted.type.rank != 1 or not dims.is_static(wanted.type.shape[0]):
+        raise n.depends(1, "decides a rank")
+    count = wanted.type.shape[0]
+    old = [*x.type.shape, *(1,) * count][:count]
+    if not allow_zero and count:
+        copied = Sizes.of(old).value(n.b)
+        wanted = n.b.select(n.b.eq(wanted, 0), wanted, copied)
+    rest = n.b.eq(wanted, -1)
+    one = n.b.full_like(wanted, 1)
+    held = n.b.max(n.b.reduce_prod(n.b.select(rest, wanted, one), axes=(0,)), 1)
+    left = n.b.div(n.b.size(x.type.size), held)
+    return n.sized(n.b.select(rest, wanted, to_shape(n, left, (count,))))
 
 
 def _reshape(n: Node, wanted: Sequence[Dim], allow_zero: bool) -> Value:
@@ -154,9 +176,37 @@ def slice_attr(n: Node) -> Value:
 
 @rows("Slice", since=10)
 def slice_inputs(n: Node) -> Value:
-    starts, ends = n.sizes(1), n.sizes(2)
+    starts, ends = n.known_sizes(1), n.known_sizes(2)
+    steps = n.known_sizes(4) if n.has(4) else ()
+    if starts is None or ends is None or steps is None:
+        return _slice_by_data(n)
     axes = n.ints(3) if n.has(3) else range(len(starts))
     return _slice(n, starts, ends, axes, n.ints(4) if n.has(4) else [1] * len(starts))
+
+
+def _slice_by_data(n: Node) -> Value:
+    """Bounds that are data: elements start, start + step, ... are picked, and their number is a new size."""
+    x, starts, ends = n.value(0), n.value(1), n.value(2)
+    count = starts.type.shape[0]
+    if not dims.is_static(count):
+        raise n.depends(1, "decides how many axes are cut")
+    axes = n.ints(3) if n.has(3) else range(count)
+    steps = n.value(4) if n.has(4) else n.b.full(1, "i64", (count,))
+    for i, a in enumerate(axes):
+        axis = axis_of(a, x.type.rank)
+        start, end, step = (reshape(n.b, cut(n.b, cast(n.b, v, _I64), 0, i, i + 1), ()) for v in (starts, ends, steps))
+        total, zero = n.b.size(x.type.shape[axis]), n.b.constant(np.int64(0))
+        back = n.b.lt(step, 0)
+        low = n.b.select(back, zero, n.b.constant(np.int64(-1)))
+        high = n.b.select(back, total, n.b.sub(total, 1))
+        first, last = (n.b.clamp(low, n.b.select(n.b.lt(p, 0), p, n.b.add(p, total)), high) for p in (start, end))
+        towards = n.b.select(back, n.b.constant(np.int64(-1)), n.b.constant(np.int64(1)))
+        number = n.b.max(n.b.div(n.b.add(n.b.sub(last, first), n.b.add(step, towards)), step), 0)
+        shape = n.sized(number)
+        counted = n.b.iota(dtype="i64", shape=shape, axis=0)
+        index = n.b.add(to_shape(n, first, shape), n.b.mul(counted, to_shape(n, step, shape)))
+        x = n.b.take(x, index, axis=axis, mode="clip")
+    return x
 
 
 def _slice(n: Node, starts: Sequence[Dim], ends: Sequence[Dim], axes: Sequence[int], steps: Sequence[int]) -> Value:
@@ -244,6 +294,8 @@ def _pad(n: Node, pads: Sequence[Dim], axes: Sequence[int], value: Value) -> Val
 def _pad_by_index(n: Node, x: Value, axis: int, before: Dim, after: Dim, mode: str) -> Value:
     size = x.type.shape[axis]
     if not all(map(dims.is_static, (size, before, after))):
+        if n.opset >= 11 and n.known_sizes(1) is None:
+            raise n.depends(1)
         raise Unsupported(f"Pad in mode {mode} of a symbolic size", "fix the shapes with from_onnx(path, shapes={...})")
     if before == 0 and after == 0:
         return x
@@ -399,16 +451,19 @@ def constant_of_shape(n: Node) -> Value:
 
 @rows("Range")
 def range_(n: Node) -> Value:
-    """Counted steps from a start; the length must be known from constants or sizes."""
+    """Counted steps from a start; a length that is data becomes a size known at run time."""
     kind = n.value(0).type.dtype
-    if kind.is_integer:
-        start, limit, step = (n.sizes(i)[0] for i in range(3))
-        if not dims.is_static(step):
-            raise Unsupported("Range with a symbolic step")
+    known = [n.known_sizes(i) for i in range(3)] if kind.is_integer else [None]
+    if all(k is not None for k in known) and dims.is_static(known[2][0]):  # type: ignore[index]
+        start, limit, step = (k[0] for k in known if k is not None)
         length = dims.maximum(dims.floordiv(limit - start + step - (1 if step > 0 else -1), step), 0)
-    else:
-        a, b, c = (n.scalar(i) for i in range(3))
+    elif all(n.is_known(i) for i in range(3)):
+        a, b, c = (float(n.scalar(i)) for i in range(3))
         length = max(math.ceil((b - a) / c), 0)
+    else:
+        first, limit, step = (reshape(n.b, cast(n.b, n.value(i), _F64), ()) for i in range(3))
+        count = n.b.max(n.b.ceil(n.b.div(n.b.sub(limit, first), step)), 0.0)
+        (length,) = n.sized(n.b.convert(count, dtype="i64"))
     counted = n.b.convert(n.b.iota(dtype="i64", shape=(length,), axis=0), dtype=kind)
     first, step_ = (to_shape(n, n.b.reshape(n.value(i), shape=()), (length,)) for i in (0, 2))
     return n.b.add(first, n.b.mul(counted, step_))

@@ -19,6 +19,7 @@ from unigraph.types import TensorType
 from . import (
     import_control,
     import_elementwise,
+    import_ml,
     import_movement,
     import_nn,
     import_quant,
@@ -29,6 +30,9 @@ from . import (
     import_sample,
     import_select,
     import_sequence,
+    import_signal,
+    import_training,
+    import_trees,
 )
 from .dtypes import FROM_ONNX
 from .import_fold import folded
@@ -49,6 +53,10 @@ BOOKS = (
     import_quant.rows,
     import_random.rows,
     import_select.rows,
+    import_signal.rows,
+    import_ml.rows,
+    import_trees.rows,
+    import_training.rows,
 )
 
 
@@ -322,7 +330,7 @@ class Importer:
         for name in node.output:
             info = declared.get(name)
             kind = FROM_ONNX.get(info.type.tensor_type.elem_type) if info is not None else None
-            if info is None or kind is None:
+            if info is None or kind is None or not info.type.tensor_type.HasField("shape"):
                 self._count_rest(node)
                 self.gaps.raise_if_any()
             assert info is not None

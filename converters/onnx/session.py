@@ -72,18 +72,29 @@ class Engine:
         given = {**self.graph.data, **states} if states else self.graph.data
         held = [given[s] for s, _ in self.graph.states]
         feed = {
-            name: np.ascontiguousarray(np.asarray(x).astype(kind, copy=False)).reshape(np.shape(x))
+            name: _carried(np.asarray(x), kind)
             for name, kind, x in zip(self._inputs, self._carried, (*inputs, *held), strict=True)
         }
         try:
             results = self._session.run(None, feed)
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise EngineError(f"the onnx engine failed: {error}") from error
-        # The view turns ONNX Runtime's unsigned long long into the uint64 that everybody else means.
-        cast = [
-            np.asarray(r).astype(kind, copy=False).view(kind) for r, kind in zip(results, self._results, strict=True)
-        ]
-        return [writable(x) for x in cast]
+        return [writable(_result(np.asarray(r), kind)) for r, kind in zip(results, self._results, strict=True)]
+
+
+def _carried(x: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """An argument as it travels: a complex one with its two parts in a last axis."""
+    shape = x.shape
+    if x.dtype.kind == "c":
+        x, shape = np.ascontiguousarray(x).view(x.real.dtype), (*shape, 2)
+    return np.ascontiguousarray(x.astype(kind, copy=False)).reshape(shape)
+
+
+def _result(x: np.ndarray, kind: np.dtype) -> np.ndarray:
+    if kind.kind == "c":
+        return np.ascontiguousarray(x).view(kind)[..., 0]
+    # The view turns ONNX Runtime's unsigned long long into the uint64 that everybody else means.
+    return x.astype(kind, copy=False).view(kind)
 
 
 def _numpy(info: Any) -> Any:

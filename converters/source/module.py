@@ -164,17 +164,20 @@ class _Writer:
             scopes[node.name] = node.meta.get("scope") or (
                 scopes[first.name] if first and node.op == "get_attr" else ""
             )
-        scope = ""
+        scope, begins = "", True
         for line in code.src.strip("\n").splitlines():
             # The early release of each value would hide what is computed.
             line = re.sub(r";  (?:\w+ = )+None$", "", line).rstrip()
+            line = re.sub(r"([(\[] ?|, )(\w+) = ", r"\1\2=", line)
             found = re.match(r"    (\w+)(?: : [^=]+)? = ", line)
             now = scopes.get(found[1], "") if found else ""
             if now and now != scope:
-                yield ""
+                if not begins:
+                    yield ""
                 yield f"    # {harmless(now)}"
                 scope = now
             if line:
+                begins = line.startswith("def ")
                 yield line
 
 

@@ -408,8 +408,10 @@ def call(function: str, arguments: Sequence[str], end: str = "") -> list[str]:
 def _sentence(op: OpDef) -> str:
     """The first sentence of the op's documentation, or its first clause where that is long."""
     first = re.split(r"(?<=[a-z\])])(?<!et al)\.(?:\s|$)", op.doc.strip(), maxsplit=1)[0]
-    first = first if len(first) <= 80 else re.split(r"[:;,(]", first, maxsplit=1)[0]
-    return f"{harmless(first).rstrip(' .')}." if len(first) <= 100 else f"The composite {op.name}."
+    if len(first) > 90:
+        clause = re.match(r".{20,90}?(?=[:;,]| \()", first)
+        first = clause[0] if clause else ""
+    return f"{harmless(first).rstrip(' .')}." if first else f"The composite {harmless(op.name)}."
 
 
 def _without_unused_sizes(lines: Sequence[str]) -> list[str]:

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from unigraph import dims
-from unigraph.dtypes import bool_, i32, i64
+from unigraph.dtypes import bool_, f64, i32, i64, u64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
 
-from .helpers import axis_of, broadcast_to, cast, full, iota, move_axis, narrow, operand, reshape
+from .helpers import axes_of, axis_of, broadcast_to, cast, full, iota, keep, move_axis, narrow, operand, reshape
 from .rowbook import row
 from .rows_index import data_symbol, extreme, index_write
 from .rows_reduce import sort_with_index
@@ -328,6 +328,16 @@ def _embedding_bag(
     if mode == 1:
         result = b.div(result, cast(b, b.max(count, full(b, 1, count.type)), result.type.dtype))
     return result, None, None, None
+
+
+@row(aten.hash_tensor)
+def _hash_tensor(b: Any, x: Value, dim: Any = (), *, keepdim: bool = False, mode: int = 0) -> Value:
+    """The exclusive or of all elements' bits, after widening to 64 of them."""
+    axes = axes_of(dim, x.type.rank)
+    wide = cast(b, x, f64 if x.type.dtype.is_float else i64)
+    bits = b.bitcast(wide, dtype=u64)
+    result = b.reduce_xor(bits, axes=axes) if axes else bits
+    return keep(b, result, x, axes) if keepdim else result
 
 
 @row(aten.nonzero_static)

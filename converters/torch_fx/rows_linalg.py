@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,7 @@ def turned(b: Any, x: Value) -> Value:
     return b.transpose(x, permutation=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def adjoint(b: Any, x: Value) -> Value:
+def adjoint_of(b: Any, x: Value) -> Value:
     y = turned(b, x)
     return b.conj(y) if x.type.dtype.is_complex else y
 
@@ -36,8 +37,8 @@ def identity_like(b: Any, x: Value) -> Value:
 
 
 def _cholesky(b: Any, x: Value, upper: bool = False) -> Value:
-    lower = b.cholesky(adjoint(b, x) if upper else x)
-    return adjoint(b, lower) if upper else lower
+    lower = b.cholesky(adjoint_of(b, x) if upper else x)
+    return adjoint_of(b, lower) if upper else lower
 
 
 def _cholesky_ex(b: Any, x: Value, *, upper: bool = False, check_errors: bool = False) -> tuple[Value, Value]:
@@ -168,7 +169,7 @@ def _lu(b: Any, x: Value, *, pivot: bool = True) -> tuple[Value, Value, Value]:
 
 def _cholesky_solve(b: Any, y: Value, factor: Value, upper: bool = False) -> Value:
     factor, y = _batched(b, factor, y)
-    lower = adjoint(b, factor) if upper else factor
+    lower = adjoint_of(b, factor) if upper else factor
     y = b.triangular_solve(lower, y, left_side=True, lower=True)
     return b.triangular_solve(
         lower, y, left_side=True, lower=True, transpose_a=True, conjugate_a=lower.type.dtype.is_complex
@@ -176,11 +177,21 @@ def _cholesky_solve(b: Any, y: Value, factor: Value, upper: bool = False) -> Val
 
 
 def _lu_solve(b: Any, factor: Value, pivots: Value, y: Value, *, left: bool = True, adjoint: bool = False) -> Value:
-    if not left or adjoint:
-        raise Unsupported("lu_solve from the right or with the adjoint", "use torch.linalg.solve")
+    """Solves A x = y (x A = y from the right; A^H with ``adjoint``) where ``factor`` packs L and U of A."""
+    if not left:  # x A = y is A^H x^H = y^H
+        return adjoint_of(b, _lu_solve(b, factor, pivots, adjoint_of(b, y), adjoint=not adjoint))
     factor, y = _batched(b, factor, y)
     order = b.lu_pivots_to_permutation(b.sub(pivots, 1), permutation_size=factor.type.shape[-1])
-    y = _rows_in_order(b, y, broadcast_to(b, order, (*y.type.shape[:-2], order.type.shape[-1])))
+    order = broadcast_to(b, order, (*y.type.shape[:-2], order.type.shape[-1]))
+    if adjoint:
+        conjugate = factor.type.dtype.is_complex
+        back = {"left_side": True, "transpose_a": True, "conjugate_a": conjugate}
+        y = b.triangular_solve(factor, y, lower=False, **back)
+        y = b.triangular_solve(factor, y, lower=True, unit_diagonal=True, **back)
+        axis = order.type.rank - 1
+        place = b.iota(dtype=i32, shape=order.type.shape, axis=axis)
+        return _rows_in_order(b, y, b.sort(order, place, axis=axis, num_keys=1, stable=True)[1])
+    y = _rows_in_order(b, y, order)
     y = b.triangular_solve(factor, y, left_side=True, lower=True, unit_diagonal=True)
     return b.triangular_solve(factor, y, left_side=True, lower=False)
 
@@ -208,7 +219,7 @@ def _pinv(b: Any, x: Value, *, atol: Any = None, rtol: Any = None, hermitian: bo
     """V diag(1/s) U^H with small singular values left out; ``hermitian`` reads the lower triangle only."""
     if hermitian:
         below = b.tril(x, diagonal=-1)
-        x = b.add(b.tril(x, diagonal=0), adjoint(b, below))
+        x = b.add(b.tril(x, diagonal=0), adjoint_of(b, below))
     s, u, vt = b.svd(x, full_matrices=False, compute_uv=True)
     real = s.type.dtype
     if rtol is None and atol is None:
@@ -224,11 +235,11 @@ def _pinv(b: Any, x: Value, *, atol: Any = None, rtol: Any = None, hermitian: bo
             limit = b.max(limit, part if unit is None else b.mul(part, unit))
     used = b.gt(s, broadcast_to(b, limit, s.type.shape))
     inverse = b.select(used, full(b, 0.0, s.type), b.div(full(b, 1.0, s.type), s))
-    v = adjoint(b, vt)
+    v = adjoint_of(b, vt)
     scale = broadcast_to(
         b, reshape(b, cast(b, inverse, x.type.dtype), (*s.type.shape[:-1], 1, s.type.shape[-1])), v.type.shape
     )
-    return b.matmul(b.mul(v, scale), adjoint(b, u))
+    return b.matmul(b.mul(v, scale), adjoint_of(b, u))
 
 
 def _matrix_power(b: Any, x: Value, n: int) -> Value:
@@ -277,8 +288,46 @@ def _cross(b: Any, x: Value, y: Value, dim: int = -1) -> Value:
     return b.sub(b.mul(rolled(x, 1), rolled(y, 2)), b.mul(rolled(x, 2), rolled(y, 1)))
 
 
+def _matrix_exp(b: Any, x: Value) -> Value:
+    """Scaling and squaring: Taylor's series of x / 2^s, whose norm is below a limit, squared s times."""
+    if dims.equal(x.type.shape[-1], 0):
+        return x
+    rank = x.type.rank
+    norm = b.reduce_max(b.reduce_sum(b.abs(x), axes=(rank - 2,)), axes=(rank - 2,))
+    # s = max(0, ceil(log2(norm / limit))); a norm that is not a number squares nothing.
+    limit = _LIMIT[norm.type.dtype.name]
+    times = b.ceil(b.div(b.log(b.div(b.max(norm, full(b, limit, norm.type)), limit)), math.log(2.0)))
+    times = b.select(b.eq(norm, norm), full(b, 0.0, norm.type), times)
+    over = tuple(range(rank - 2))
+    scale = b.exp(b.mul(times, -math.log(2.0)))
+    small = b.mul(x, cast(b, b.broadcast_in_dim(scale, shape=x.type.shape, broadcast_dimensions=over), x.type.dtype))
+    one = identity_like(b, x)
+    total = one
+    for k in range(_TAYLOR, 0, -1):  # Horner's rule: 1 + x/1 (1 + x/2 (1 + ...))
+        total = b.add(one, b.mul(b.matmul(small, total), 1.0 / k))
+    count = cast(b, times, i32)
+
+    def more(c: Any, count: Value, k: Value, y: Value) -> Value:
+        left = c.gt(count, c.broadcast_in_dim(k, shape=count.type.shape, broadcast_dimensions=()))
+        return c.reduce_or(left, axes=tuple(range(count.type.rank)))
+
+    def square(c: Any, count: Value, k: Value, y: Value) -> tuple[Value, Value]:
+        left = c.gt(count, c.broadcast_in_dim(k, shape=count.type.shape, broadcast_dimensions=()))
+        chosen = c.broadcast_in_dim(left, shape=y.type.shape, broadcast_dimensions=over)
+        return c.add(k, 1), c.select(chosen, y, c.matmul(y, y))
+
+    start = b.constant(0, i32)
+    return b.while_(count, count, start, total, cond_consts=1, body_consts=1, cond=more, body=square)[1]
+
+
+_TAYLOR = 18  # terms of the series, enough for norms up to these limits
+_LIMIT = {"f32": 3.0, "f64": 1.0}
+
+
 rows(
     {
+        aten.linalg_matrix_exp: _matrix_exp,
+        aten.matrix_exp: _matrix_exp,
         aten.linalg_cholesky: lambda b, x, upper=False: _cholesky(b, x, upper),
         aten.cholesky: _cholesky,
         aten.linalg_cholesky_ex: _cholesky_ex,

@@ -249,12 +249,29 @@ def _diagonal(b: Any, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -
     )
 
 
-@row(aten.as_strided, aten.as_strided_copy)
-def _as_strided(b: Any, x: Value, size: Any, stride: Any, storage_offset: Any = None) -> Value:
-    """Elements picked by their place in memory: only of a tensor that lies there in order."""
+def _in_order(b: Any, storage_offset: Any) -> Any:
+    """Where the first argument begins in its memory. Raises Unsupported unless it lies there in order."""
     fake = b.node.args[0].meta.get("val") if b.node is not None and b.node.args else None
     if fake is None or not fake.is_contiguous() or (storage_offset is None and fake.storage_offset() != 0):
         raise Unsupported("as_strided of a tensor that is a view", "write it with unfold, indexing or reshape")
+    return fake.storage_offset()
+
+
+def _places(b: Any, size: Any, stride: Any, storage_offset: Any) -> Value:
+    """Where the elements of a strided view of the first argument lie in it, counted from its first element."""
+    begin = _in_order(b, storage_offset)
+    offset = 0 if storage_offset is None else storage_offset - begin
+    place = full(b, offset, TensorType(i64, tuple(size)))
+    for axis, step in enumerate(stride):
+        if step != 0:
+            at = b.iota(dtype=i64, shape=tuple(size), axis=axis)
+            place = b.add(place, b.mul(at, full(b, step, at.type)))
+    return place
+
+
+@row(aten.as_strided, aten.as_strided_copy)
+def _as_strided(b: Any, x: Value, size: Any, stride: Any, storage_offset: Any = None) -> Value:
+    """Elements picked by their place in memory: only of a tensor that lies there in order."""
     expected: Any = 1
     strides: list[Any] = []
     for n in reversed(size):
@@ -262,15 +279,36 @@ def _as_strided(b: Any, x: Value, size: Any, stride: Any, storage_offset: Any = 
         expected = expected * n
     same = all(n == 1 or s == e for n, s, e in zip(size, stride, strides))
     if storage_offset in (None, 0) and same and dims.equal(x.type.size, expected):
+        _in_order(b, storage_offset)
         return reshape(b, x, b.shape)
-    offset = 0 if storage_offset is None else storage_offset - fake.storage_offset()
-    shape = b.shape
-    place = full(b, offset, TensorType(i64, shape))
-    for axis, step in enumerate(stride):
-        if step != 0:
-            at = b.iota(dtype=i64, shape=shape, axis=axis)
-            place = b.add(place, b.mul(at, full(b, step, at.type)))
+    place = _places(b, size, stride, storage_offset)
     return b.take(reshape(b, x, (x.type.size,)), place, axis=0, mode="clip")
+
+
+@row(aten.as_strided_scatter)
+def _as_strided_scatter(b: Any, x: Value, source: Value, size: Any, stride: Any, storage_offset: Any = None) -> Value:
+    place = _places(b, size, stride, storage_offset)
+    n = place.type.size
+    written = b.scatter(
+        reshape(b, x, (x.type.size,)),
+        reshape(b, place, (n, 1)),
+        reshape(b, cast(b, source, x.type.dtype), (n,)),
+        combiner="replace",
+        update_window_dims=(),
+        inserted_window_dims=(0,),
+        scatter_dims_to_operand_dims=(0,),
+        mode="fill",
+    )
+    return reshape(b, written, x.type.shape)
+
+
+@row(aten.resize)
+def _resize(b: Any, x: Value, size: Any, **options: Any) -> Value:
+    """The first elements in another shape; growing would show memory that nothing was written to."""
+    wanted = dims.product(size)
+    if not isinstance(wanted, int) or not isinstance(x.type.size, int) or wanted > x.type.size:
+        raise Unsupported("resize_ to more elements than the tensor has", "use torch.nn.functional.pad")
+    return reshape(b, narrow(b, reshape(b, x, (x.type.size,)), 0, 0, wanted), tuple(size))
 
 
 @row(aten.unfold, aten.unfold_copy)

@@ -22,7 +22,7 @@ Step = Callable[[Any, Value, Value, Value, Value], Value]
 
 @dataclass(frozen=True)
 class Family:
-    """Degree 0 is 1 everywhere; ``first`` is degree 1; ``direct`` replaces the recurrence above ``limit`` in |x| < 1."""
+    """Degree 0 is 1 everywhere; ``first`` is degree 1; ``direct`` replaces the recurrence above ``limit``, |x| < 1."""
 
     first: tuple[float, float]  # (slope, offset)
     step: Step

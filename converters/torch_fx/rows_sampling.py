@@ -149,6 +149,51 @@ def _uneven(b: Any, x: Value, new: Sequence[int]) -> tuple[Value, Value]:
 rows({aten.adaptive_max_pool2d: _adaptive_max(2), aten.adaptive_max_pool3d: _adaptive_max(3)})
 
 
+def _fractional_max(n: int) -> Callable[..., tuple[Value, Value]]:
+    """Max pooling over windows whose starts a random sample of each plane spreads over the axis."""
+
+    def apply(b: Any, x: Value, kernel: Any, size: Any, samples: Value) -> tuple[Value, Value]:
+        single = x.type.rank == n + 1
+        if single:
+            x = reshape(b, x, (1, *x.type.shape))
+        kernels, new, old = spatial(kernel, n), spatial(size, n), x.type.shape[2:]
+        lead = x.type.shape[:2]
+        grid = (*lead, *new, *kernels)
+        place = full(b, 0, x.type.with_(i64, grid))
+        for a in range(n):
+            column = n - 1 - a if n == 2 else a  # images hold the sample of the last axis first
+            sample = reshape(b, narrow(b, samples, 2, column, column + 1), lead)
+            start = _starts(b, sample, old[a], new[a], kernels[a])
+            start = b.broadcast_in_dim(start, shape=grid, broadcast_dimensions=(0, 1, 2 + a))
+            inner = b.iota(dtype=i64, shape=grid, axis=2 + n + a)
+            place = b.add(b.mul(place, full(b, old[a], place.type)), b.add(start, inner))
+        count, width = dims.product(new), dims.product(kernels)
+        flat = reshape(b, x, (*lead, dims.product(old)))
+        place = reshape(b, place, (*lead, count, width))
+        values = b.take_along_axis(flat, reshape(b, place, (*lead, count * width)), axis=2)
+        values = reshape(b, values, place.type.shape)
+        best = b.argmax(values, axis=3, index_dtype=i64)
+        best = reshape(b, best, (*best.type.shape, 1))
+        shape = (*lead[1:], *new) if single else (*lead, *new)
+        return tuple(reshape(b, b.take_along_axis(v, best, axis=3), shape) for v in (values, place))  # type: ignore[return-value]
+
+    return apply
+
+
+def _starts(b: Any, sample: Value, old: int, new: int, kernel: int) -> Value:
+    """[N, C, new]: the first element of each window; the last window ends the axis."""
+    shape = (*sample.type.shape, new)
+    i = b.iota(dtype=sample.type.dtype, shape=shape, axis=2)
+    u = b.broadcast_in_dim(sample, shape=shape, broadcast_dimensions=(0, 1))
+    alpha = (old - kernel) / (new - 1) if new > 1 else 0.0
+    start = b.sub(cast(b, b.mul(b.add(i, u), alpha), i64), cast(b, b.mul(u, alpha), i64))
+    place = b.iota(dtype=i64, shape=shape, axis=2)
+    return b.select(b.eq(place, new - 1), start, full(b, old - kernel, start.type))
+
+
+rows({aten.fractional_max_pool2d: _fractional_max(2), aten.fractional_max_pool3d: _fractional_max(3)})
+
+
 # -- sampling at a grid --------------------------------------------------------------------------------
 
 

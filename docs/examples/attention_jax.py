@@ -64,7 +64,7 @@ def main(weights, x):
 
 
 def layer_norm(x, weight, bias):
-    """. Here normalized_rank=1, epsilon=1e-05."""
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias over the trailing axes. Here normalized_rank=1, epsilon=1e-05."""
     batch = x.shape[0]
     seq = x.shape[1]
     reduce_sum_out = reduce_sum(x, axes=(2,))
@@ -95,7 +95,7 @@ def linear(x, weight):
 
 
 def attention(q, k, v):
-    """softmax. Here is_causal=True."""
+    """softmax(q k^T * scale) v. Here is_causal=True."""
     batch = q.shape[0]
     seq = q.shape[2]
     product = dot_general(q, k, lhs_contracting=(3,), rhs_contracting=(3,), lhs_batch=(0, 1), rhs_batch=(0, 1))
@@ -202,7 +202,7 @@ class DType:
     ``numpy`` is the storage type; a key is stored as ``key_words`` trailing uint32 words.
     """
 
-    __slots__ = ("name", "kind", "bits", "numpy", "key_words")
+    __slots__ = ("bits", "key_words", "kind", "name", "numpy")
 
     def __init__(self, name, kind, bits, numpy, key_words=0):
         self.name, self.kind, self.bits = name, kind, bits

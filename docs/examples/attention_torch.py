@@ -30,11 +30,10 @@ class attention_block(torch.nn.Module):
         self.out.register_parameter("bias", torch.nn.Parameter(torch.empty((8,))))
 
     def forward(self, x):
-
         # norm
         norm_weight = self.norm.weight
         norm_bias = self.norm.bias
-        norm_layer_norm = F.layer_norm(x, (8,), weight = norm_weight, bias = norm_bias, eps = 1e-05)
+        norm_layer_norm = F.layer_norm(x, (8,), weight=norm_weight, bias=norm_bias, eps=1e-05)
 
         # attention
         query_weight = self.query.weight

@@ -24,12 +24,11 @@ class mlp(torch.nn.Module):
         self.out.register_parameter("bias", torch.nn.Parameter(torch.empty((2,))))
 
     def forward(self, x):
-
         # hidden
         hidden_weight = self.hidden.weight
         hidden_bias = self.hidden.bias
         hidden_linear = F.linear(x, hidden_weight, hidden_bias)
-        hidden_gelu = F.gelu(hidden_linear, approximate = 'none')
+        hidden_gelu = F.gelu(hidden_linear, approximate='none')
 
         # out
         out_weight = self.out.weight

@@ -101,7 +101,9 @@ def replay(engine: str, folder: Path) -> None:
     graph, file = timed_load(folder / "minilm.ugraph")
     compiled = ug.compile(graph, engine)
     batches = _batches(folder)
-    worst = max(largest_difference(_real(compiled(**inputs), inputs), _real(expected, inputs)) for inputs, expected in batches)
+    worst = max(
+        largest_difference(_real(compiled(**inputs), inputs), _real(expected, inputs)) for inputs, expected in batches
+    )
     ms = milliseconds(lambda: compiled(**batches[1][0]))
     row(model="MiniLM", source="torch", engine=engine, difference=worst, ms=ms, **file)
 

@@ -37,7 +37,10 @@ def run(folder: Path) -> None:
         before, after = (ug.passes.peak_memory(g, sizes=SIZES) / 1e6 for g in (graph, new))
         result = np.asarray(ug.run(new, engine="torch", **inputs))
         difference = largest_difference(result, expected)
-        print(f"{name:<20} {len(graph.edges):>6} -> {len(new.edges):<6} {before:>14.2f} -> {after:.2f} MB        {difference:.2e}")
+        print(
+            f"{name:<20} {len(graph.edges):>6} -> {len(new.edges):<6} {before:>14.2f} -> {after:.2f} MB"
+            f"        {difference:.2e}"
+        )
         graph = new
     compiled = ug.compile(graph, "torch")
     path = folder / "minilm_optimized.ugraph"

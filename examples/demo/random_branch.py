@@ -61,7 +61,14 @@ def replay(engine: str, folder: Path) -> None:
     graph, file = timed_load(folder / "branch.ugraph")
     compiled = ug.compile(graph, engine)
     worst = max(largest_difference(np.asarray(compiled(seed, x)), expected[str(seed)]) for seed in SEEDS)
-    row(model="random branch", source="jax", engine=engine, difference=worst, ms=milliseconds(lambda: compiled(0, x)), **file)
+    row(
+        model="random branch",
+        source="jax",
+        engine=engine,
+        difference=worst,
+        ms=milliseconds(lambda: compiled(0, x)),
+        **file,
+    )
     graph, file = timed_load(folder / "layers.ugraph")
     layers = ug.compile(graph, engine)
     worst = largest_difference(np.asarray(layers(x)), expected["layers"])
@@ -74,7 +81,14 @@ def replay(engine: str, folder: Path) -> None:
     if not first.exists():
         np.save(first, result)
     worst = largest_difference(result, np.load(first))
-    row(model="dropout, one key", source="torch", engine=engine, difference=worst, ms=milliseconds(lambda: dropout(x, seed=0)), **file)
+    row(
+        model="dropout, one key",
+        source="torch",
+        engine=engine,
+        difference=worst,
+        ms=milliseconds(lambda: dropout(x, seed=0)),
+        **file,
+    )
 
 
 if __name__ == "__main__":

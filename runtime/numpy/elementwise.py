@@ -282,7 +282,9 @@ def _clz(x: Array) -> Array:
 def _mulhi(x: Array, y: Array) -> Array:
     kind = dtype(x.dtype)
     if kind.bits < 64:
-        product = x.astype(np.int64 if kind.kind == "int" else np.uint64) * y.astype(np.int64 if kind.kind == "int" else np.uint64)
+        product = x.astype(np.int64 if kind.kind == "int" else np.uint64) * y.astype(
+            np.int64 if kind.kind == "int" else np.uint64
+        )
         high = product >> product.dtype.type(kind.bits)
         return wrap_integer(high.astype(np.int32), kind) if kind.bits < 8 else high.astype(x.dtype)
     # 64 x 64 bits by halves, as unsigned; signed operands correct the high half afterwards.

@@ -138,11 +138,15 @@ def _erf_inv(x: Array) -> Array:
             for _ in range(3):
                 ok = np.isfinite(size)
                 safe = np.where(ok, size, 0)
-                size = np.where(ok, safe + (_erfc_double(safe) - tail) * (math.sqrt(math.pi) / 2) * np.exp(safe * safe), size)
+                size = np.where(
+                    ok, safe + (_erfc_double(safe) - tail) * (math.sqrt(math.pi) / 2) * np.exp(safe * safe), size
+                )
             small = np.abs(z) < 0.5
             core = np.where(small, y, 0)
             for _ in range(3):
-                core = core - (_erf_double(core) - np.where(small, z, 0)) * (math.sqrt(math.pi) / 2) * np.exp(core * core)
+                core = core - (_erf_double(core) - np.where(small, z, 0)) * (math.sqrt(math.pi) / 2) * np.exp(
+                    core * core
+                )
             y = np.where(small, core, np.copysign(size, z))
         y = np.where(np.abs(z) == 1, np.copysign(np.inf, z), np.where(np.abs(z) > 1, np.nan, y))
     return y.astype(x.dtype)

@@ -88,7 +88,7 @@ def gather(
         if start is None:
             start = torch.zeros((1,) * len(places), dtype=torch.int64, device=x.device)
         if part:
-            start = start.reshape(*start.shape, *(1,) * len(part))
+            start = start.reshape((*start.shape, *(1,) * len(part)))
         if a in shown:
             start = start + torch.arange(slice_sizes[a], device=x.device).reshape([-1 if b == a else 1 for b in part])
         grids.append(start)
@@ -106,7 +106,7 @@ def gather(
         result = moved.expand(*lead, *moved.shape)
     result = unbits(result, x.dtype)
     if inside is not None:
-        keep = inside.reshape(*inside.shape, *(1,) * len(shown))
+        keep = inside.reshape((*inside.shape, *(1,) * len(shown)))
         fill = full((), _fill(x, fill_value), x)
         result = unbits(torch.where(keep, bits(result), bits(fill)), x.dtype)
     origin, target = tuple(range(len(places), result.ndim)), tuple(axis_of[a] for a in part + whole)
@@ -162,14 +162,14 @@ def scatter(
         strides[a] = strides[a + 1] * x.shape[a + 1]
     at = torch.zeros((1,) * (len(places) + len(window)), dtype=torch.int64, device=x.device)
     for a, start in starts.items():
-        at = at + (start * strides[a]).reshape(*start.shape, *(1,) * len(window))
+        at = at + (start * strides[a]).reshape((*start.shape, *(1,) * len(window)))
     for i, a in enumerate(shown):
         offsets = torch.arange(window[i], device=x.device) * strides[a]
         at = at + offsets.reshape([-1 if j == i else 1 for j in range(len(window))])
     total = x.numel()
     if inside is not None:
         # Windows that do not fit go to one more element, which is cut off afterwards.
-        at = torch.where(inside.reshape(*inside.shape, *(1,) * len(window)), at, total)
+        at = torch.where(inside.reshape((*inside.shape, *(1,) * len(window))), at, total)
     at = at.expand(moved.shape).reshape(-1)
     flat = bits(x).reshape(-1)
     if inside is not None:

@@ -48,7 +48,12 @@ _FFT = {"fft": torch.fft.fftn, "ifft": torch.fft.ifftn, "rfft": torch.fft.rfftn,
 
 
 def fft(x: Tensor, kind: str, lengths: tuple[int, ...]) -> Tensor:
-    return _FFT[kind](x, s=lengths, dim=tuple(range(-len(lengths), 0)))
+    axes = tuple(range(-len(lengths), 0))
+    if x.numel():
+        return _FFT[kind](x, s=lengths, dim=axes)
+    # MKL refuses an empty batch: one element of it tells dtype and sizes.
+    row = _FFT[kind](x.new_zeros(x.shape[-len(lengths) :]), s=lengths, dim=axes)
+    return row.new_zeros((*x.shape[: -len(lengths)], *row.shape))
 
 
 ROWS: Mapping[OpDef, Row] = {s.sort: sort, s.top_k: top_k, s.fft: fft}

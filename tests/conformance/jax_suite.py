@@ -27,7 +27,16 @@ ENGINES = ("torch", "jax", "numpy", "onnx")
 PER_GROUP = 20  # of the 132 groups; five scatter groups alone are 56 % of all cases
 
 # Factors on the tolerance of one operation, by group, with the reason.
-SCALES: Mapping[str, tuple[float, str]] = {}
+SCALES: Mapping[str, tuple[float, str]] = {
+    "cumsum": (9, "JAX rounds each of the up to 9 partial sums to half precision; here they are kept in single"),
+    "cumlogsumexp": (9, "likewise"),
+    "reduce_window_add": (4, "likewise, 4 terms"),
+    "triangular_solve": (4, "JAX solves 4 equations in half precision; here single precision is rounded once"),
+    "conv_general_dilated": (10, "an element is a sum of up to 100 products, which may cancel"),
+    "igamma": (10, "a series of up to 2000 terms"),
+    "igammac": (10, "a continued fraction of up to 2000 terms"),
+    "lgamma": (4, "values near the roots at 1 and 2 are differences of numbers near 1"),
+}
 
 _NUMBERS = (bool, int, float, complex)
 _WIDE = re.compile(r"(?:float|int)64|complex128")
@@ -104,7 +113,7 @@ def judge(case: str, arguments: list[Any], actual: list[np.ndarray], expected: l
             return f"output {index} is {a.dtype}{list(a.shape)}, expected {e.dtype}{list(e.shape)}"
     scale = SCALES.get(group(case), (1.0, ""))[0]
     special = JUDGES.get(group(case))
-    if special is not None:
+    if special is not None and not (special is _sorted and "isstable_True" in case):
         return special(arguments, actual, expected, scale)
     return _equal(actual, expected, scale)
 
@@ -206,9 +215,27 @@ def _same_set(actual: np.ndarray, expected: np.ndarray, a: np.ndarray, scale: fl
     return _near("w", np.array(paired)[:, None], expected[:, None], expected[:, None], scale)
 
 
-def _lower_triangle(arguments: list[Any], actual: list[Any], expected: list[Any], scale: float) -> str | None:
-    """JAX leaves the other triangle of a Cholesky factor as its input happens to be."""
-    return _equal([np.tril(x) for x in actual], [np.tril(x) for x in expected], scale)
+def _cholesky(arguments: list[Any], actual: list[Any], expected: list[Any], scale: float) -> str | None:
+    """JAX leaves the other triangle as its input happens to be. The condition of a 200 x 200 product decides
+    how near two good factors are to each other, so those that differ are multiplied out."""
+    a, factor = np.asarray(arguments[0]), np.tril(actual[0])
+    if _equal([factor], [np.tril(expected[0])], scale) is None:
+        return None
+    wide = factor.astype(np.complex128 if factor.dtype.kind == "c" else np.float64)
+    return _near("l l^H", wide @ _adjoint(wide), a.astype(wide.dtype), factor, scale)
+
+
+def _sums(arguments: list[Any], actual: list[Any], expected: list[Any], scale: float) -> str | None:
+    """Each element is a sum over all of a line or box, so the largest one measures the error."""
+    return _near("the transform", actual[0], expected[0], actual[0], scale)
+
+
+def _sorted(arguments: list[Any], actual: list[Any], expected: list[Any], scale: float) -> str | None:
+    """Without stability equal keys come in any order: the same rows must be there, by rising first key."""
+    if _equal(actual, expected, scale) is None or actual[0].ndim != 1:
+        return _equal(actual, expected, scale)
+    rows = [sorted(zip(*(x.tolist() for x in side), strict=True)) for side in (actual, expected)]
+    return _first(difference(actual[0], expected[0]), None if rows[0] == rows[1] else "other rows")
 
 
 def _ties(arguments: list[Any], actual: list[np.ndarray], expected: list[np.ndarray], scale: float) -> str | None:
@@ -230,6 +257,8 @@ JUDGES: Mapping[str, Judge] = {
     "svd": _svd,
     "eigh": _eigh,
     "eig": _eig,
-    "cholesky": _lower_triangle,
+    "cholesky": _cholesky,
     "approx_top_k": _ties,
+    "fft": _sums,
+    "sort": _sorted,
 }

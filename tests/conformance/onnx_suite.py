@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ KINDS = ("simple", "pytorch-operator", "pytorch-converted", "node")
 RTOL, ATOL = 1e-3, 1e-7  # the suite's own
 
 
-@lru_cache(maxsize=None)
+@cache
 def _tests(kind: str) -> dict[str, Any]:
     return {t.name: t for t in load_model_tests(kind=kind)}
 

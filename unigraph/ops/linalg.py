@@ -59,7 +59,8 @@ cholesky = _op(
     "x",
     _cholesky,
     "Lower triangular L with L L^H = x and a positive diagonal; zeros above. Only the lower triangle of x is read. "
-    "A matrix that is not positive definite gives NaN on and below the diagonal; its neighbours in the batch are not affected.",
+    "A matrix that is not positive definite gives NaN on and below the diagonal; its neighbours in the batch are "
+    "not affected.",
 )
 
 

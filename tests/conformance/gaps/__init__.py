@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import fnmatch
 import tomllib
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 
-@lru_cache(maxsize=None)
+@cache
 def _table(suite: str) -> dict[str, dict[str, str]]:
     path = Path(__file__).parent / f"{suite}.toml"
     return tomllib.loads(path.read_text()) if path.exists() else {}
