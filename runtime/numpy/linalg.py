@@ -5,6 +5,7 @@ Everything works on any number of leading axes. Matrices too strange to factor g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -106,8 +107,8 @@ def lu(x: Array) -> tuple[Array, Array, Array]:
     """Column by column, all matrices at once; the pivot is largest by |re| + |im|, as in LAPACK."""
     m, n = x.shape[-2:]
     batch = x.shape[:-2]
-    packed = x.reshape(-1, m, n).copy()
-    count, steps = len(packed), min(m, n)
+    count, steps = math.prod(batch), min(m, n)
+    packed = x.reshape(count, m, n).copy()
     pivots = np.zeros((count, steps), np.int32)
     permutation = np.broadcast_to(np.arange(m, dtype=np.int32), (count, m)).copy()
     each = np.arange(count)
@@ -125,7 +126,7 @@ def lu(x: Array) -> tuple[Array, Array, Array]:
 
 def lu_pivots_to_permutation(pivots: Array, permutation_size: int) -> Array:
     """The swaps, done in turn."""
-    flat = pivots.reshape(-1, pivots.shape[-1])
+    flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
     order = np.broadcast_to(np.arange(permutation_size, dtype=pivots.dtype), (len(flat), permutation_size)).copy()
     each = np.arange(len(flat))
     for k in range(flat.shape[1]):
