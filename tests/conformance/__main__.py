@@ -115,9 +115,14 @@ def regressions(name: str, engine: str, results: Results) -> list[str]:
     return found
 
 
-def store(name: str, engine: str, results: Results) -> None:
+def store(name: str, engine: str, results: Results, partial: bool = False) -> None:
+    """Write results; those of a partial run replace what is stored for the same cases."""
+    path = RESULTS / f"{name}.{engine}.json"
+    if partial:
+        before: Results = json.loads(path.read_text()) if path.exists() else {}
+        results = {**before, **{c: r for c, r in results.items() if c in before}}
     short = {c: None if r is None else r.splitlines()[0][:160] for c, r in sorted(results.items())}
-    (RESULTS / f"{name}.{engine}.json").write_text(json.dumps(short, indent=0) + "\n")
+    path.write_text(json.dumps(short, indent=0) + "\n")
 
 
 def document() -> str:
@@ -169,24 +174,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="worker processes at once")
     parser.add_argument("--all", action="store_true", help="every case of a suite that is sampled by default")
     parser.add_argument("--per-group", type=int, help="so many cases a group of a sampled suite")
-    parser.add_argument("--only", help="a shell pattern of cases; their failures are printed, nothing is stored")
+    parser.add_argument("--only", help="a shell pattern of cases; their failures are printed")
     parser.add_argument("--document", action="store_true", help="only write docs/conformance.md from stored results")
     options = parser.parse_args()
-    partial = options.only or options.per_group
+    partial = bool(options.only or options.per_group)
     problems: list[str] = []
     for name in [] if options.document else [options.suite] if options.suite else list(SUITES):
         suite = importlib.import_module(f"tests.conformance.{name}_suite")
         found = run_suite(name, options.engine or suite.ENGINES, _chosen(suite, options), options.jobs)
         for engine, results in found.items():
-            if partial:
-                for case, reason in results.items():
-                    if reason:
-                        print(f"{engine} {case}: {reason}"[:400].replace("\n", " | "))
-            else:
-                problems += regressions(name, engine, results)
-                store(name, engine, results)
-    if not partial:
-        (HERE.parents[1] / "docs" / "conformance.md").write_text(document())
+            for case, reason in results.items() if partial else ():
+                if reason:
+                    print(f"{engine} {case}: {reason}"[:400].replace("\n", " | "))
+            problems += regressions(name, engine, results)
+            store(name, engine, results, partial)
+    (HERE.parents[1] / "docs" / "conformance.md").write_text(document())
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)
