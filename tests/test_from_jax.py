@@ -513,3 +513,44 @@ def test_lower_jax() -> None:
     graph = from_jax(lambda x: twice_p.bind(x), arr(2))
     x = arr(2)
     agree(compile(graph, "numpy")(x), x * 2)
+
+
+def _chase(x: Any, limit: Any) -> Any:
+    table = jnp.arange(3.0) + 1
+    return lax.while_loop(lambda s: s[1] < limit, lambda s: (s[0] * 1.5 + table, s[1] + 1), (x, 0))
+
+
+def test_loops_under_vmap_end_one_by_one() -> None:
+    check(jax.vmap(_chase), arr(4, 3), np.array([0, 3, 1, 6], np.int32))
+    check(jax.vmap(jax.vmap(_chase)), arr(2, 2, 3), np.array([[0, 3], [1, 6]], np.int32))
+
+
+def test_keys_in_loops_under_vmap() -> None:
+    def draw(n: Any) -> Any:
+        step = lambda s: (jax.random.split(s[0])[0], s[1] + 1)  # noqa: E731
+        return jax.random.uniform(lax.while_loop(lambda s: s[1] < n, step, (jax.random.key(3), 0))[0])
+
+    check(jax.vmap(draw), np.array([0, 3, 1], np.int32))
+
+
+def _posdef_solve(a: Any) -> Any:
+    return jax.scipy.linalg.solve(a @ a.T + jnp.eye(4), a, assume_a="pos")
+
+
+SOLVES = {
+    "inv": jnp.linalg.inv,
+    "solve": lambda a: jnp.linalg.solve(a, a.mT),
+    "expm": lambda a: jax.scipy.linalg.expm(a / 10),
+    "positive": jax.vmap(_posdef_solve),
+    "factor_used_twice": lambda a: jnp.linalg.inv(a) + lax.stop_gradient(a) * a,
+}
+
+
+@pytest.mark.parametrize("name", SOLVES)
+def test_solves_keep_their_gradient(name: str) -> None:
+    """JAX stops the gradient of a factorisation and gives the solve a rule of its own, which a graph has not."""
+    fn = SOLVES[name]
+    a = np.stack([spd(), spd() + np.triu(np.ones((4, 4), np.float32))]).astype(np.float32)
+    back, params = to_jax(from_jax(fn, a))
+    loss = lambda f: jax.grad(lambda x: jnp.sin(f(x)).sum())(a)  # noqa: E731
+    agree(loss(lambda x: back(params, x)), loss(fn), scale=200.0)
