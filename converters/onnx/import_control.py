@@ -19,7 +19,7 @@ from unigraph.builder import GraphBuilder
 from unigraph.dims import Dim
 from unigraph.errors import FormatError, Gaps, TypeCheckError, Unsupported, UnsupportedError
 from unigraph.graph import Graph, Value
-from unigraph.ops._helpers import reshape
+from unigraph.ops.idioms import reshape
 from unigraph.tree import Tree, flatten, unflatten
 from unigraph.types import TensorType
 

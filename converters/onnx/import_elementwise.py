@@ -11,7 +11,7 @@ import numpy as np
 from unigraph.dtypes import DType
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import broadcast_shapes, cast
+from unigraph.ops.idioms import broadcast_shapes, cast
 
 from .dtypes import FROM_ONNX
 from .node import Node, RowBook

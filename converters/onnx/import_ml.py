@@ -9,7 +9,7 @@ import numpy as np
 from unigraph.dtypes import f32, f64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cast, cut, reshape
+from unigraph.ops.idioms import along, cast, cut, reshape
 
 from .node import Node, RowBook
 

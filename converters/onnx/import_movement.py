@@ -13,7 +13,7 @@ from unigraph.dims import Dim
 from unigraph.dtypes import dtype
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import broadcast_shapes, cast, cut, reshape, without
+from unigraph.ops.idioms import broadcast_shapes, cast, cut, reshape, without
 
 from .dtypes import FROM_ONNX
 from .import_elementwise import to_shape

@@ -11,7 +11,7 @@ from unigraph import dims
 from unigraph.dtypes import dtype
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import cast, reshape
+from unigraph.ops.idioms import cast, reshape
 
 from .import_elementwise import to_shape
 from .node import Node, RowBook

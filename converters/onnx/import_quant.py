@@ -10,7 +10,7 @@ from unigraph import dims
 from unigraph.dtypes import DType, dtype, f32, f64, i32
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cast, cut, reshape
+from unigraph.ops.idioms import along, cast, cut, reshape
 
 from .dtypes import FROM_ONNX
 from .import_elementwise import to_shape

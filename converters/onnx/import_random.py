@@ -10,7 +10,7 @@ from typing import Any
 
 from unigraph.dtypes import DType, dtype, f32
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cast, reshape
+from unigraph.ops.idioms import along, cast, reshape
 
 from .dtypes import FROM_ONNX
 from .node import Node, RowBook

@@ -9,7 +9,7 @@ from typing import Any
 from unigraph.builder import GraphBuilder
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cut, reshape, split
+from unigraph.ops.idioms import along, cut, reshape, split
 
 from .node import Node, RowBook
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from unigraph import dims
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import back, broadcast, cast, keep, mean_of, ones_at, reshape
+from unigraph.ops.idioms import back, broadcast, cast, keep, mean_of, ones_at, reshape
 
 from .node import Node, RowBook, axis_of
 

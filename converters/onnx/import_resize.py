@@ -18,7 +18,7 @@ from unigraph.dims import Dim
 from unigraph.dtypes import dtype
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cast, wide_dtype
+from unigraph.ops.idioms import along, cast, wide_dtype
 
 from .node import Node, RowBook, axis_of
 

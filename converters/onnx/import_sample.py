@@ -13,7 +13,7 @@ from unigraph.dims import Dim
 from unigraph.dtypes import f32, f64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, broadcast, cast, cut, reshape
+from unigraph.ops.idioms import along, broadcast, cast, cut, reshape
 
 from .node import Node, RowBook
 

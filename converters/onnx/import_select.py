@@ -11,7 +11,7 @@ from unigraph import dims
 from unigraph.dims import Dim
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cast, cut, reshape
+from unigraph.ops.idioms import along, cast, cut, reshape
 
 from .import_elementwise import to_shape
 from .node import Node, RowBook

@@ -7,7 +7,7 @@ from typing import Any
 from unigraph import dims
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import reshape, without
+from unigraph.ops.idioms import reshape, without
 
 from .import_control import walk_in_place
 from .import_movement import pieces

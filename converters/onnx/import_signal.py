@@ -12,7 +12,7 @@ from unigraph.dims import Dim
 from unigraph.dtypes import DType, f32, f64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cast, cut, reshape
+from unigraph.ops.idioms import along, cast, cut, reshape
 
 from .dtypes import FROM_ONNX
 from .node import Node, RowBook, axis_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from unigraph.dtypes import DType
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cast, reshape, where
+from unigraph.ops.idioms import along, cast, reshape, where
 
 from .node import Node, RowBook
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops._helpers import along, cut
+from unigraph.ops.idioms import along, cut
 
 from .import_ml import DOMAIN, labels, matrix, transformed
 from .node import Node, RowBook

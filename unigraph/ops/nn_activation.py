@@ -8,7 +8,8 @@ from typing import Any
 
 from .. import dims
 from ..opdef import Attr, OpDef, define_composite, family_examples, require
-from ._helpers import (
+from .composite import op
+from .idioms import (
     GraphBuilder,
     Value,
     along,
@@ -19,7 +20,6 @@ from ._helpers import (
     cast,
     float_required,
     keep,
-    op,
     split,
     where,
     wide,

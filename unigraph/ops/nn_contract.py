@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from .. import dims
 from ..dims import Dim
 from ..opdef import Attr, require
-from ._helpers import (
+from .composite import op
+from .idioms import (
     GraphBuilder,
     Value,
     along,
@@ -17,7 +18,6 @@ from ._helpers import (
     cast,
     cut,
     float_required,
-    op,
     reshape,
     where,
     wide,

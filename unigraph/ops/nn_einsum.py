@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .. import dims
 from ..dims import Dim
 from ..opdef import require
-from ._helpers import GraphBuilder, Value, along, reshape, transpose, where
+from .idioms import GraphBuilder, Value, along, reshape, transpose, where
 
 
 class Labelled(NamedTuple):

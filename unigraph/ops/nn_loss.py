@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from .. import dims
 from ..opdef import Attr, require
-from ._helpers import (
+from .composite import op
+from .idioms import (
     REDUCTION,
     GraphBuilder,
     Value,
@@ -12,7 +13,6 @@ from ._helpers import (
     cast,
     count,
     float_required,
-    op,
     reduced,
     reshape,
     same_shape_required,

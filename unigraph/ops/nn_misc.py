@@ -8,7 +8,8 @@ from .. import dims
 from ..dims import Dim
 from ..dtypes import DType, f32, i32
 from ..opdef import Attr, require
-from ._helpers import (
+from .composite import op
+from .idioms import (
     GraphBuilder,
     Value,
     along,
@@ -22,7 +23,6 @@ from ._helpers import (
     cut,
     keep,
     mean_of,
-    op,
     reshape,
     where,
     wide,

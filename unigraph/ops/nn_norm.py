@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from .. import dims
 from ..opdef import Attr, require
-from ._helpers import (
+from .composite import op
+from .idioms import (
     GraphBuilder,
     Value,
     along,
@@ -18,7 +19,6 @@ from ._helpers import (
     float_required,
     mean_of,
     moments,
-    op,
     reshape,
     where,
     wide,

@@ -9,18 +9,8 @@ from .. import dims
 from ..dims import Dim
 from ..dtypes import i32
 from ..opdef import Attr, require
-from ._helpers import (
-    GraphBuilder,
-    Value,
-    along,
-    broadcast,
-    cast,
-    float_required,
-    op,
-    reshape,
-    where,
-    wide,
-)
+from .composite import op
+from .idioms import GraphBuilder, Value, along, broadcast, cast, float_required, reshape, where, wide
 
 _WINDOW = {
     "kernel": Attr("ints", doc="window size along each spatial axis"),

@@ -10,7 +10,8 @@ from .. import dims
 from ..dims import Dim
 from ..dtypes import DType, f32, f64, i32
 from ..opdef import Attr, require
-from ._helpers import GraphBuilder, Value, along, axis_of, cast, float_required, op
+from .composite import op
+from .idioms import GraphBuilder, Value, along, axis_of, cast, float_required
 
 AXIS = Attr("int", None, "the axis along which scale and zero point lie; None: they are scalars")
 

@@ -16,7 +16,8 @@ import numpy as np
 from ..dims import Dim
 from ..dtypes import INT, UINT, DType, bf16, dtype, f16, f32, f64, i32
 from ..opdef import Attr, require
-from ._helpers import GraphBuilder, Value, broadcast, cast, cut, float_required, op, reshape, where
+from .composite import op
+from .idioms import GraphBuilder, Value, broadcast, cast, cut, float_required, reshape, where
 
 SHAPE = Attr("dims", doc="sizes of the result")
 FLOAT = Attr("dtype", f32, "f16, bf16, f32 or f64")

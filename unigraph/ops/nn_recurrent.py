@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from .. import dims
 from ..opdef import Attr, require
-from ._helpers import GraphBuilder, Value, float_required, op, split
+from .composite import op
+from .idioms import GraphBuilder, Value, float_required, split
 
 REVERSE = Attr("bool", False, "run from the last step to the first; results stay in the order of x")
 

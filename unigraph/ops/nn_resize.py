@@ -11,7 +11,8 @@ from .. import dims
 from ..dims import Dim
 from ..dtypes import DType, f32, i32
 from ..opdef import Attr, require
-from ._helpers import GraphBuilder, Value, along, broadcast, cast, float_required, op, where, wide
+from .composite import op
+from .idioms import GraphBuilder, Value, along, broadcast, cast, float_required, where, wide
 
 NEAREST = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 # Half width of the kernel of each mode, in elements of the coarser grid.

@@ -1,15 +1,18 @@
-"""What composites share: making their records, axes, broadcasting, precision, means."""
+"""What composites and importers write again and again with strict ops: axes, broadcasting, precision, means.
+
+Each function adds the operations it needs to the builder ``b`` and none where the value is already as wanted.
+Bad operands are refused with TypeCheckError, labelled with the name of the op that asked.
+"""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import dims
 from ..dims import Dim
 from ..dtypes import DType, f32
-from ..opdef import Attr, OpDef, define_composite, family_examples, require
+from ..opdef import Attr, require
 
 if TYPE_CHECKING:
     from ..builder import GraphBuilder
@@ -18,38 +21,6 @@ else:
     GraphBuilder = Value = Any
 
 REDUCTION = Attr("str", "mean", "what is done with the losses of the elements", ("mean", "sum", "none"))
-
-
-def op(properties: str = "", /, **attrs: Attr) -> Callable[[Callable[..., Any]], OpDef]:
-    """Decorator: the record of the composite that a builder function means.
-
-    Positional parameters after the builder are operands (with a default: optional), the docstring
-    is the record's text, ``attrs`` are the keyword-only parameters in order.
-    """
-
-    def make(function: Callable[..., Any]) -> OpDef:
-        name = function.__name__
-        parameters = list(inspect.signature(function).parameters.values())[1:]
-        star = inspect.Parameter.VAR_POSITIONAL
-        operands = [
-            f"{'*' if p.kind is star else ''}{p.name}{'' if p.default is p.empty else '?'}"
-            for p in parameters
-            if p.kind is not p.KEYWORD_ONLY
-        ]
-        keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-        assert keywords == list(attrs), f"{name}: attributes {list(attrs)}, parameters {keywords}"
-        doc = " ".join((inspect.getdoc(function) or "").split())
-        return define_composite(
-            name,
-            ", ".join(operands),
-            function,
-            doc,
-            attrs=attrs,
-            examples=lambda: family_examples("composite")[name](),
-            properties=properties,
-        )
-
-    return make
 
 
 # -- axes and shapes -----------------------------------------------------------------------------
