@@ -7,7 +7,7 @@ from collections.abc import Callable
 from unigraph import dims
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops.idioms import back, broadcast, cast, keep, mean_of, ones_at, reshape
+from unigraph.ops.idioms import back, broadcast_to, cast, keep, mean_of, ones_at, reshape
 
 from .node import Node, RowBook, axis_of
 
@@ -85,7 +85,7 @@ def arg_extreme(n: Node) -> Value:
     found = op(n.b.reverse(x, dimensions=(axis,)) if last else x, axis=axis, index_dtype="i64")
     if last:
         end = n.b.size(dims.normal(x.type.shape[axis] - 1))
-        found = n.b.sub(broadcast(n.b, end, found.type.shape), found)
+        found = n.b.sub(broadcast_to(n.b, end, found.type.shape), found)
     return keep(n.b, found, x.type.shape, (axis,), bool(n.attr("keepdims", 1)))
 
 
@@ -157,4 +157,4 @@ def mean_variance(n: Node) -> Value:
     centred = n.b.sub(x, back(n.b, mean_of(n.b, x, axes), x.type.shape, axes))
     variance = mean_of(n.b, n.b.mul(centred, centred), axes)
     root = n.b.add(n.b.sqrt(variance), 1e-9)
-    return n.b.div(centred, broadcast(n.b, reshape(n.b, root, ones_at(x.type.shape, axes)), x.type.shape))
+    return n.b.div(centred, broadcast_to(n.b, reshape(n.b, root, ones_at(x.type.shape, axes)), x.type.shape))

@@ -13,7 +13,7 @@ from unigraph.dims import Dim
 from unigraph.dtypes import f32, f64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
-from unigraph.ops.idioms import along, broadcast, cast, cut, reshape
+from unigraph.ops.idioms import along, broadcast_to, cast, cut, reshape
 
 from .node import Node, RowBook
 
@@ -24,7 +24,7 @@ Taps = list[tuple[Value, Value]]  # whole positions and weights of the neighbour
 
 def _number(n: Node, dim: Dim, like: Value) -> Value:
     """A size as a float, in the type of ``like``."""
-    return broadcast(n.b, cast(n.b, n.b.size(dim), like.type.dtype), like.type.shape)
+    return broadcast_to(n.b, cast(n.b, n.b.size(dim), like.type.dtype), like.type.shape)
 
 
 def _read(n: Node, x: Value, places: Sequence[Value]) -> Value:

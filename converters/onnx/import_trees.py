@@ -215,12 +215,15 @@ def tree_classifier(n: Node) -> tuple[Value, Value]:
     column = n.attr("class_ids")[0]
     score = cut(n.b, y, 1, column, column + 1)
     score = n.b.add(score, float(base[0])) if len(base) == 1 else score
-    if n.attr("post_transform", "NONE") == "LOGISTIC":
-        positive = n.b.logistic(score)
-        scores = n.b.concatenate(n.b.sub(n.b.full_like(positive, 1.0), positive), positive, axis=1)
-        chosen = n.b.gt(score, 0.0)
+    # ONNX Runtime's rule: weights that are never negative are probabilities, others are margins.
+    likely = all(w >= 0 for own in forest.weights.values() for w in own.values())
+    chosen = n.b.gt(score, 0.5 if likely else 0.0)
+    if likely:
+        other = n.b.sub(n.b.full_like(score, 1.0), score)
+    elif n.attr("post_transform", "NONE") == "LOGISTIC":
+        score, other = n.b.logistic(score), n.b.logistic(n.b.neg(score))
     else:
-        scores = n.b.concatenate(n.b.sub(n.b.full_like(score, 1.0), score), score, axis=1)
-        chosen = n.b.gt(score, 0.5)
+        other = n.b.neg(score)
+    scores = n.b.concatenate(other, score, axis=1)
     best = n.b.convert(n.b.reshape(chosen, shape=(y.type.shape[0],)), dtype="i64")
     return labels(n, best), scores

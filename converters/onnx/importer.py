@@ -19,6 +19,7 @@ from unigraph.types import TensorType
 from . import (
     import_control,
     import_elementwise,
+    import_microsoft,
     import_ml,
     import_movement,
     import_nn,
@@ -54,6 +55,7 @@ BOOKS = (
     import_random.rows,
     import_select.rows,
     import_signal.rows,
+    import_microsoft.rows,
     import_ml.rows,
     import_trees.rows,
     import_training.rows,
