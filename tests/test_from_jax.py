@@ -527,7 +527,7 @@ def test_loops_under_vmap_end_one_by_one() -> None:
 
 def test_keys_in_loops_under_vmap() -> None:
     def draw(n: Any) -> Any:
-        step = lambda s: (jax.random.split(s[0])[0], s[1] + 1)  # noqa: E731
+        step = lambda s: (jax.random.split(s[0])[0], s[1] + 1)
         return jax.random.uniform(lax.while_loop(lambda s: s[1] < n, step, (jax.random.key(3), 0))[0])
 
     check(jax.vmap(draw), np.array([0, 3, 1], np.int32))
@@ -552,5 +552,5 @@ def test_solves_keep_their_gradient(name: str) -> None:
     fn = SOLVES[name]
     a = np.stack([spd(), spd() + np.triu(np.ones((4, 4), np.float32))]).astype(np.float32)
     back, params = to_jax(from_jax(fn, a))
-    loss = lambda f: jax.grad(lambda x: jnp.sin(f(x)).sum())(a)  # noqa: E731
+    loss = lambda f: jax.grad(lambda x: jnp.sin(f(x)).sum())(a)
     agree(loss(lambda x: back(params, x)), loss(fn), scale=200.0)

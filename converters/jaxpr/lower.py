@@ -126,7 +126,7 @@ class JaxprBuilder(GraphBuilder):
                 return self._walk(jaxpr, inputs)
         return self._walk(jaxpr, inputs)
 
-    def region(self, arrays: Sequence[Any] = ()) -> JaxprBuilder:
+    def inner_builder(self, arrays: Sequence[Any] = ()) -> JaxprBuilder:
         """The builder of a region at this place, whose first inputs stand for ``arrays`` (see `nested_arrays`)."""
         inner = JaxprBuilder(self.capture, inner=True)
         inner.scope, inner.source = self.scope, self.source
@@ -137,7 +137,7 @@ class JaxprBuilder(GraphBuilder):
 
     def subgraph(self, jaxpr: Any, arrays: Sequence[Any] = (), consts: Sequence[Any] = ()) -> Graph:
         """``jaxpr`` as a closed region whose first inputs stand for ``arrays``."""
-        inner = self.region(arrays)
+        inner = self.inner_builder(arrays)
         plain, _ = compat.unclosed(jaxpr)
         types = [self.type_of(v) for v in plain.invars]
         values = [inner.input(f"x{i}", t.dtype, t.shape) for i, t in enumerate(types)]

@@ -110,13 +110,13 @@ def _batched_while(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ..
     k = len(arrays)
     (running,) = b.inline(cond, (*values[:m], *carry))
 
-    stop = b.region()
+    stop = b.inner_builder()
     runs = stop.input("running", running.type.dtype, running.type.shape)
     for i, value in enumerate(carry):
         stop.input(f"x{i}", value.type.dtype, value.type.shape)
     any_runs = stop.op("reduce_or", runs, axes=tuple(range(runs.type.rank)))
 
-    step = b.region(arrays)
+    step = b.inner_builder(arrays)
     inner = [step.input(f"x{i}", v.type.dtype, v.type.shape) for i, v in enumerate((*consts[k:], running, *carry))]
     cond_consts, body_consts, (runs, *old) = inner[:m], inner[m : m + n], inner[m + n :]
     new = step.inline(body, (*body_consts, *old))
