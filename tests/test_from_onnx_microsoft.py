@@ -12,7 +12,7 @@ import unigraph as ug
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 
-from onnx import helper, numpy_helper  # noqa: E402
+from onnx import helper, numpy_helper
 
 RNG = np.random.default_rng(0)
 KINDS = {np.dtype(np.float32): 1, np.dtype(np.uint8): 2, np.dtype(np.int32): 6, np.dtype(np.int64): 7}

@@ -232,7 +232,7 @@ def _as_while(n: Node, body: onnx.GraphProto, limit: Dim | None) -> tuple[Value,
         raise n.depends(0, "is a trip count that must limit the stacked results")
     slices: list[TensorType] = []
 
-    def build(buffers: Sequence[Value]) -> tuple[Graph, Sequence[Value]]:
+    def build(buffers: Sequence[Value]) -> Graph:
         with Inside(n, "body") as inner:
             env = captured.inside(inner)
             step, go = inner.input("step", "i64"), inner.input("go", "bool")
@@ -248,13 +248,12 @@ def _as_while(n: Node, body: onnx.GraphProto, limit: Dim | None) -> tuple[Value,
                 update = inner.reshape(x, shape=(1, *x.type.shape))
                 written.append(inner.dynamic_update_slice(buffer, update, step, *zero))
             after = inner.add(step, 1)
-        graph = inner.build((after, reshape(inner, again, ()), *results[: len(carry)], *written))
-        return graph, buffers
+        return inner.build((after, reshape(inner, again, ()), *results[: len(carry)], *written))
 
     if stacked:
         build([])  # for the types of one step
     buffers = [n.b.full(0, t.dtype, (limit, *t.shape)) for t in slices]
-    region, buffers = build(buffers)
+    region = build(buffers)
     go = reshape(n.b, n.value(1), ()) if n.has(1) else n.b.constant(True)
     top = [] if limit is None else [n.b.size(limit)]
 
@@ -320,11 +319,11 @@ def scan(n: Node) -> tuple[Value, ...]:
     xs = [_to_front(n, x, a) for x, a in zip(xs, n.attr("scan_input_axes") or [0] * count)]
     xs = [n.b.reverse(x, dimensions=(0,)) if d else x for x, d in zip(xs, _flags(n, "scan_input_directions", count))]
     captured = Captured.by(n, body)
-    region, carry = _step(n, body, captured, states, xs)
+    region = _step(n, body, captured, states, xs)
     results = list(
         n.b.scan(
             *captured.operands,
-            *carry,
+            *states,
             *xs,
             length=xs[0].type.shape[0],
             num_consts=len(captured.operands),
@@ -375,16 +374,14 @@ def _flags(n: Node, name: str, count: int) -> list[int]:
     return list(n.attr(name) or [0] * count)
 
 
-def _step(
-    n: Node, body: onnx.GraphProto, captured: Captured, states: Sequence[Value], xs: Sequence[Value]
-) -> tuple[Graph, Sequence[Value]]:
+def _step(n: Node, body: onnx.GraphProto, captured: Captured, states: Sequence[Value], xs: Sequence[Value]) -> Graph:
     with Inside(n, "step") as inner:
         env = captured.inside(inner)
         seen = [inner.input(f"s{i}", v.type.dtype, v.type.shape) for i, v in enumerate(states)]
         seen += [inner.input(f"x{i}", v.type.dtype, v.type.shape[1:]) for i, v in enumerate(xs)]
         env.update(zip((i.name for i in body.input), seen, strict=True))
         results = _tensors(n, _lowered(n, body, env))
-    return inner.build(tuple(results)), states
+    return inner.build(tuple(results))
 
 
 def _to_front(n: Node, x: Value, axis: int) -> Value:

@@ -86,7 +86,8 @@ def resize(n: Node) -> Value:
     shape = n.value(0).type.shape
     rank = len(shape)
     axes = [axis_of(a, rank) for a in n.attr("axes") or range(rank)]
-    sizes, scales, regions = list(shape), [1.0] * rank, [(0.0, 1.0)] * rank
+    sizes, regions = list(shape), [(0.0, 1.0)] * rank
+    scales: list[float | None] = [1.0] * rank
     if n.has(3) and n.known_sizes(3) != ():
         policy = n.attr("keep_aspect_ratio_policy", "stretch")
         wanted = n.known_sizes(3)
@@ -95,7 +96,7 @@ def resize(n: Node) -> Value:
         ratio = _ratio(n, [shape[a] for a in axes], wanted, policy)
         for a, size in zip(axes, wanted):
             sizes[a] = size if ratio is None else math.floor(ratio * shape[a] + 0.5)
-            scales[a] = ratio  # type: ignore[call-overload]
+            scales[a] = ratio
     else:
         for a, scale in zip(axes, n.array(2).tolist()):
             sizes[a], scales[a] = _scaled(shape[a], scale), scale
@@ -190,7 +191,8 @@ def _by_tables(n: Node, x: Value, plan: Plan) -> Value:
     y = x if plan.mode == "nearest" else cast(n.b, x, wide_dtype(kind) if kind.is_float else dtype("f32"))
     outside: Value | None = None
     for axis, (old, new) in enumerate(zip(x.type.shape, plan.sizes)):
-        scale = plan.scales[axis] if plan.scales[axis] is not None else new / old
+        given = plan.scales[axis]
+        scale = new / old if given is None else given
         if old == new and scale == 1.0 and plan.coordinates != "tf_crop_and_resize":
             continue
         place = _positions(plan, axis, old, new, scale)

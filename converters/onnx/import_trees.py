@@ -206,7 +206,7 @@ def tree_classifier(n: Node) -> tuple[Value, Value]:
     known = n.attr("classlabels_int64s") or n.attr("classlabels_strings") or []
     binary = len(known) == 2 and len(set(n.attr("class_ids"))) == 1
     forest = _forest(n, "class", len(known))
-    base = n.attr("base_values") or ()
+    base: list[float] = list(n.attr("base_values") or ())
     x = matrix(n)
     y = _scores(n, forest, x, "SUM", base if len(base) == len(known) else ())
     y = n.b.convert(y, dtype="f32") if y.type.dtype.name != "f32" else y

@@ -98,6 +98,7 @@ class Importer:
         self.gaps = Gaps(f"importing {model.graph.name or 'an ONNX model'}")
         self.opsets = {o.domain if o.domain != "ai.onnx" else "": o.version for o in model.opset_import}
         self.key_uses: list[None] = []  # one for each node that draws at random
+        self.active: list[tuple[str, str]] = []  # functions being walked, outermost first
         self.data_sizes: list[str] = []  # names of sizes known only at run time
         self.functions = {(f.domain, f.name): f for f in model.functions}
 
@@ -394,12 +395,17 @@ class Importer:
             env[name] = n.inputs[i] if i < len(n.inputs) else None
         defaults = {**_schema_defaults(node, opset, domain), **{a.name: a for a in function.attribute_proto}}
         given = {**defaults, **{a.name: a for a in node.attribute}}
+        name = node.domain, node.op_type
+        if name in self.active:
+            raise FormatError("calls itself", f"function {node.op_type!r}")
+        self.active.append(name)
         before = self.opsets
         self.opsets = {**before, **{o.domain: o.version for o in function.opset_import}}
         try:
             self.walk([_with_attributes(inner, given) for inner in function.node], env)
         finally:
             self.opsets = before
+            self.active.pop()
         return [env.get(name) for name in function.output]
 
 
