@@ -106,6 +106,7 @@ class PartOperation:
 
     def __init__(self, operation: Operation):
         self.op, self.regions, self.where = operation.op, operation.regions, operation.where
+        self.gives_complex = tuple(v.type.dtype.is_complex for v in operation.outputs)
         self.inputs = tuple(_Typed(real_type(v.type)) for v in operation.inputs)
         self.outputs = tuple(_Typed(real_type(v.type)) for v in operation.outputs)
         self.attrs = part_attrs(operation.attrs)
@@ -150,5 +151,43 @@ def choose(o: Emitter, which: Array, yes: Complex, no: Complex) -> Complex:
     return Complex(o.Where(which, yes.re, no.re), o.Where(which, yes.im, no.im))
 
 
+def conj(x: Any) -> Any:
+    """The conjugate; a real value is its own."""
+    return x.conjugate if isinstance(x, Complex) else x
+
+
+def real_part(x: Any) -> Array:
+    return x.re if isinstance(x, Complex) else x
+
+
+def square_size(o: Any, x: Any) -> Array:
+    """The square of the absolute value."""
+    return x.re * x.re + x.im * x.im if isinstance(x, Complex) else o.Mul(x, x)
+
+
 def any_complex(types: Sequence[TensorType]) -> bool:
     return any(t.dtype.is_complex for t in types)
+
+
+def from_real(o: Emitter, x: Array) -> Complex:
+    return Complex(x, o.expand(o.const(0, x.dtype), x.shape))
+
+
+def magnitude(x: Complex) -> Array:
+    """The absolute value, without overflow on the way."""
+    o = x.o
+    a, b = o.Abs(x.re), o.Abs(x.im)
+    large, small = o.Max(a, b), o.Min(a, b)
+    plain = o.Or(o.Equal(large, 0), o.IsInf(large))
+    ratio = small / o.Where(plain, o.const(1, a.dtype), large)
+    return o.Where(plain, large, large * o.Sqrt(ratio * ratio + 1))
+
+
+def divide(x: Complex, y: Complex) -> Complex:
+    o = x.o
+    size = o.Max(o.Abs(y.re), o.Abs(y.im))
+    size = o.Where(o.Or(o.Equal(size, 0), o.IsInf(size)), o.const(1, size.dtype), size)
+    scaled = Complex(y.re / size, y.im / size)
+    norm = (scaled.re * scaled.re + scaled.im * scaled.im) * size
+    product = x * scaled.conjugate
+    return Complex(product.re / norm, product.im / norm)

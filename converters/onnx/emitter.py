@@ -56,6 +56,7 @@ class Emitter:
         self.scope = ""
         self.operation: Any = None  # the one whose row runs: its symbolic types tell more than run-time sizes
         self.rows: Any = {}  # the table's, for bodies that rows apply to whole arrays
+        self.complex_rows: Any = {}
         self.decompose: Callable[[Sequence[Any]], Any]  # the current composite, written out
         self.frames: list[Frame] = [Frame()]
         self.initializers: dict[str, onnx.TensorProto] = {}

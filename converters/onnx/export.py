@@ -52,7 +52,7 @@ class OnnxTable(Table):
     def __init__(self, o: Emitter, gaps: Gaps):
         super().__init__(ROWS, gaps=GAPS)
         self.o, self.found = o, gaps
-        o.rows, o.decompose = self.rows, self._decompose
+        o.rows, o.complex_rows, o.decompose = self.rows, COMPLEX_ROWS, self._decompose
         self.symbols: dict[str, Any] = {}  # sizes known so far, for rows that fall back to a decomposition
         self.opset_needed = 0
         for op in registry().values():

@@ -21,17 +21,43 @@ from unigraph.ops import movement as m
 from unigraph.ops import reduce as r
 from unigraph.ops import sort as s
 
-from . import export_contract, export_elementwise, export_index, export_linalg, export_movement, export_reduce
-from .complex_handles import PARTS, Complex, bilinear, choose, constant, joined, on_parts, parted
+from . import (
+    export_contract,
+    export_elementwise,
+    export_index,
+    export_linalg,
+    export_movement,
+    export_reduce,
+    export_spectral,
+)
+from .complex_emitter import flat, over_complex, wholes
+from .complex_handles import (
+    PARTS,
+    Complex,
+    bilinear,
+    choose,
+    constant,
+    divide,
+    from_real,
+    joined,
+    magnitude,
+    on_parts,
+    parted,
+)
 from .emitter import Emitter
+from .export_control import ROWS as CONTROL_ROWS
 from .export_control import inlined
 from .export_elementwise import convert, number
+from .export_reduce import window_reducer
 from .export_sort import ROWS as SORT_ROWS
 from .handles import Array
 
 REAL: dict[OpDef, Row] = {
     op: row
-    for part in (export_elementwise, export_movement, export_index, export_reduce, export_contract, export_linalg)
+    for part in (
+        *(export_elementwise, export_movement, export_index, export_reduce),
+        *(export_contract, export_linalg, export_spectral),
+    )
     for op, row in part.ROWS.items()
 }
 
@@ -53,31 +79,7 @@ def like(x: Complex, value: complex) -> Complex:
     return Complex(number(x.o, value.real, kind), number(x.o, value.imag, kind))
 
 
-def from_real(o: Emitter, x: Array) -> Complex:
-    return Complex(x, o.expand(number(o, 0, x.dtype), x.shape))
-
-
 # -- arithmetic ----------------------------------------------------------------------------------
-
-
-def magnitude(x: Complex) -> Array:
-    """The absolute value, without overflow on the way."""
-    o = x.o
-    a, b = o.Abs(x.re), o.Abs(x.im)
-    large, small = o.Max(a, b), o.Min(a, b)
-    plain = o.Or(o.Equal(large, 0), o.IsInf(large))
-    ratio = small / o.Where(plain, number(o, 1, a.dtype), large)
-    return o.Where(plain, large, large * o.Sqrt(ratio * ratio + 1))
-
-
-def divide(x: Complex, y: Complex) -> Complex:
-    o = x.o
-    size = o.Max(o.Abs(y.re), o.Abs(y.im))
-    size = o.Where(o.Or(o.Equal(size, 0), o.IsInf(size)), number(o, 1, size.dtype), size)
-    scaled = Complex(y.re / size, y.im / size)
-    norm = (scaled.re * scaled.re + scaled.im * scaled.im) * size
-    product = x * scaled.conjugate
-    return Complex(product.re / norm, product.im / norm)
 
 
 def _sign(o: Emitter, x: Complex) -> Complex:
@@ -281,6 +283,9 @@ def _same(o: Emitter, *xs: Any) -> Any:
 # -- reductions ----------------------------------------------------------------------------------
 
 
+_LOWEST = complex(-np.inf, -np.inf)
+
+
 def _length(n: Any) -> int:
     if type(n) is not int:
         raise Unsupported("a complex reduction other than a sum needs a static size", "give the axis a static size")
@@ -470,6 +475,26 @@ _LINEAR = (
 )
 
 
+def _cond(o: Emitter, which: Array, *operands: Any, branches: Sequence[Callable[..., Any]]) -> tuple[Any, ...]:
+    def parts(branch: Callable[..., Any]) -> Callable[..., list[Array]]:
+        return lambda *xs: flat(branch(*xs))
+
+    results = CONTROL_ROWS[control.cond](o, which, *operands, branches=[parts(b) for b in branches])
+    return tuple(wholes(o.operation.gives_complex, results))
+
+
+def _nonzero(o: Emitter, x: Complex, **attrs: Any) -> Any:
+    return REAL[ix.nonzero](o, _convert(o, x, bool_), **attrs)
+
+
+def _log_add_exp(o: Emitter, x: Complex, y: Complex) -> Complex:
+    top = o.Max(x.re, y.re)
+    top = o.Where(o.IsInf(top), o.const(0, top.dtype), top)
+    total = _exp(o, Complex(x.re - top, x.im)) + _exp(o, Complex(y.re - top, y.im))
+    done = _log(o, total)
+    return Complex(done.re + top, done.im)
+
+
 def _scatter(o: Emitter, *args: Any, combiner: str, **attrs: Any) -> Complex:
     if combiner not in ("replace", "add", "sub"):
         raise Unsupported(f"a complex scatter that combines by {combiner}", "gather, combine and scatter the result")
@@ -525,15 +550,33 @@ ROWS: dict[OpDef, Row] = {
     m.dim_size: lambda o, x, **attrs: REAL[m.dim_size](o, x.re, **attrs),
     ix.scatter: _scatter,
     r.reduce_prod: _fold(_product, 1),
-    r.reduce_max: _fold(_max, complex(-np.inf, -np.inf)),
-    r.reduce_min: _fold(_min, complex(np.inf, np.inf)),
+    r.reduce_max: _fold(_max, _LOWEST),
+    r.reduce_min: _fold(_min, -_LOWEST),
     r.cumprod: _cumulative(_product),
+    r.cumlogsumexp: _cumulative(_log_add_exp),
+    ix.nonzero: _nonzero,
     r.cummax: _cumulative(_max),
     r.cummin: _cumulative(_min),
     s.sort: _sort,
     s.fft: _fft,
     la.cholesky: _cholesky,
     la.triangular_solve: _triangular_solve,
+    r.reduce_window_prod: over_complex(window_reducer(_product, lambda kind: 1)),
+    r.reduce_window_max: over_complex(window_reducer(_max, lambda kind: _LOWEST)),
+    r.reduce_window_min: over_complex(window_reducer(_min, lambda kind: -_LOWEST)),
+    r.reduce: over_complex(REAL[r.reduce]),
+    r.reduce_window: over_complex(REAL[r.reduce_window]),
+    la.lu: over_complex(REAL[la.lu]),
+    la.qr: over_complex(REAL[la.qr]),
+    la.geqrf: over_complex(REAL[la.geqrf]),
+    la.householder_product: over_complex(REAL[la.householder_product]),
+    la.ormqr: over_complex(REAL[la.ormqr]),
+    la.eigh: over_complex(REAL[la.eigh]),
+    la.svd: over_complex(REAL[la.svd]),
+    la.hessenberg: over_complex(REAL[la.hessenberg]),
+    control.cond: _cond,
+    control.while_: over_complex(CONTROL_ROWS[control.while_]),
+    control.scan: over_complex(CONTROL_ROWS[control.scan]),
     control.call: inlined,
     control.remat: inlined,
 }

@@ -10,6 +10,7 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Graph
 from unigraph.ops import movement
 
+from .complex_handles import Complex, any_complex, constant
 from .emitter import Emitter
 from .handles import Array
 
@@ -21,10 +22,12 @@ def lifted(o: Emitter, body: Graph, xs: Sequence[Array], shape: Sequence[Any]) -
 
     Raises Unsupported where the body does more than elementwise arithmetic.
     """
+    o = getattr(o, "o", o)  # what a complex emitter works on
     rows = o.rows
-    env: dict[Any, Array] = dict(zip(body.inputs, xs, strict=True))
+    env: dict[Any, Any] = dict(zip(body.inputs, xs, strict=True))
     for value, data in body.data.items():
-        env[value] = o.expand(o.const(data, value.type.dtype), shape)
+        whole = constant(o, data) if value.type.dtype.is_complex else o.const(data, value.type.dtype)
+        env[value] = whole.each(o.expand, shape) if isinstance(whole, Complex) else o.expand(whole, shape)
     outer = o.operation
     try:
         for op in body.edges:
@@ -34,6 +37,8 @@ def lifted(o: Emitter, body: Graph, xs: Sequence[Array], shape: Sequence[Any]) -
                 if any(v.type.rank for v in (*op.inputs, *op.outputs)):
                     raise Unsupported(f"a combining body that uses {op.op.name}")
                 results: Any = args[0]
+            elif op.op.properties & _POINTWISE and any_complex([v.type for v in (*op.inputs, *op.outputs)]):
+                results = o.complex_rows[op.op](o, *args, **op.attrs)
             elif op.op.properties & _POINTWISE and op.op in rows:
                 results = rows[op.op](o, *args, **op.attrs)
             elif op.op.is_composite and op.op not in rows:
@@ -46,10 +51,14 @@ def lifted(o: Emitter, body: Graph, xs: Sequence[Array], shape: Sequence[Any]) -
                 raise Unsupported(f"a combining body that uses {op.op.name}", "use elementwise ops in the body")
             o.operation = op
             results = results if isinstance(results, tuple) else (results,)
-            env.update(zip(op.outputs, (o.typed(y, shape) for y in results), strict=True))
+            env.update(zip(op.outputs, (_typed(o, y, shape) for y in results), strict=True))
     finally:
         o.operation = outer
     return [env[v] for v in body.outputs]
+
+
+def _typed(o: Emitter, x: Any, shape: Sequence[Any]) -> Any:
+    return x.each(o.typed, shape) if isinstance(x, Complex) else o.typed(x, shape)
 
 
 def _choice(o: Emitter, branches: Sequence[Graph], args: Sequence[Array], shape: Sequence[Any]) -> tuple[Array, ...]:

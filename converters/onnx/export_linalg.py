@@ -16,6 +16,7 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import linalg as la
 
+from .complex_handles import Complex, conj, real_part, square_size
 from .emitter import Emitter
 from .export_contract import product
 from .export_elementwise import number, sign_bit
@@ -56,6 +57,11 @@ def outer(o: Emitter, a: Array, b: Array) -> Array:
 def matvec(o: Emitter, a: Array, v: Array) -> Array:
     """a[B, m, n] times v[B, n]."""
     return o.squeeze(o.MatMul(a, o.unsqueeze(v, [2]), shape=(*a.shape[:2], 1)), [2])
+
+
+def pivot_size(o: Emitter, x: Array) -> Array:
+    """What pivots are chosen by: LAPACK takes the sum of the sizes of both parts of a complex number."""
+    return o.Abs(x.re) + o.Abs(x.im) if isinstance(x, Complex) else o.Abs(x)
 
 
 def flipped(o: Emitter, x: Array) -> Array:
@@ -158,8 +164,9 @@ def _lu(o: Emitter, x: Array) -> tuple[Array, Array, Array]:
     def step(j: Array, a: Array, swaps: Array, order: Array) -> list[Array]:
         column = pick(o, a, j, 2)
         below = o.unsqueeze(o.GreaterOrEqual(rows, j), [0])
-        size = o.Where(below, o.Abs(column), number(o, -1, x.dtype))
-        size = o.Where(o.And(below, o.IsNaN(column)), number(o, np.inf, x.dtype), size)
+        size = pivot_size(o, column)
+        size = o.Where(below, size, number(o, -1, size.dtype))
+        size = o.Where(o.And(below, o.IsNaN(column)), number(o, np.inf, size.dtype), size)
         pivot = o.ArgMax(size, axis=1, keepdims=1, shape=(a.shape[0], 1))
         swaps = put(o, swaps, o.squeeze(o.cast(pivot, i32), [1]), j, 1)
         rows2 = o.unsqueeze(rows, [0])
@@ -207,17 +214,20 @@ def _lu_pivots_to_permutation(o: Emitter, pivots: Array, permutation_size: Any) 
 def reflector(o: Emitter, column: Array, head: Array) -> tuple[Array, Array, Array]:
     """Of [B, m] columns: the tail of v below row ``head``, tau [B, 1], and what the element at head becomes."""
     rows = o.iota(column.shape[1])
-    zero, one = number(o, 0, column.dtype), number(o, 1, column.dtype)
+    zero = number(o, 0, column.dtype)
     alpha = o.unsqueeze(pick(o, column, head, 1), [1])
     tail = o.typed(o.Where(o.unsqueeze(o.Greater(rows, head), [0]), column, zero), column.shape)
     # Scaled, so that squares neither overflow nor vanish.
     largest = o.reduce("ReduceMax", o.Abs(tail), [1], keepdims=True)
     flat = o.Equal(largest, 0)  # nothing below: the reflector is the identity
+    if isinstance(alpha, Complex):
+        flat = o.And(flat, o.Equal(alpha.im, 0))  # else it turns the head real
+    one = number(o, 1, largest.dtype)
     scale = o.Where(flat, one, o.Max(largest, o.Abs(alpha)))
     parts, lead = o.Div(tail, scale), o.Div(alpha, scale)
-    norm = o.Add(o.reduce("ReduceSum", o.Mul(parts, parts), [1], keepdims=True), o.Mul(lead, lead))
+    norm = o.Add(o.reduce("ReduceSum", square_size(o, parts), [1], keepdims=True), square_size(o, lead))
     length = o.Mul(o.Sqrt(norm), scale)
-    beta = o.Where(sign_bit(o, alpha), length, o.Neg(length))
+    beta = o.Where(sign_bit(o, real_part(alpha)), length, o.Neg(length))
     tau = o.Where(flat, zero, o.Div(o.Sub(beta, alpha), beta))
     beta = o.Where(flat, alpha, beta)
     vector = o.Where(flat, zero, o.Div(tail, o.Where(flat, one, o.Sub(alpha, beta))))
@@ -235,7 +245,7 @@ def reflectors(o: Emitter, a: Array, count: Any) -> tuple[Array, Array]:
         column = pick(o, a, j, 2)
         vector, tau, beta = reflector(o, column, j)
         here = o.unsqueeze(o.Equal(rows, j), [0])
-        changed = reflect(o, a, o.typed(o.Where(here, one, vector), shape), tau)
+        changed = reflect(o, a, o.typed(o.Where(here, one, vector), shape), conj(tau))
         right = o.unsqueeze(o.Greater(o.iota(a.shape[2]), j), [0, 1])
         a = o.typed(o.Where(right, changed, a), (taus.shape[0], *a.shape[1:]))
         after = o.unsqueeze(o.Greater(rows, j), [0])
@@ -247,13 +257,13 @@ def reflectors(o: Emitter, a: Array, count: Any) -> tuple[Array, Array]:
 
 
 def reflect(o: Emitter, a: Array, vector: Array, tau: Array) -> Array:
-    """(I - tau v v^T) a."""
-    row = o.MatMul(o.unsqueeze(vector, [1]), a, shape=(a.shape[0], 1, a.shape[2]))
+    """(I - tau v v^H) a."""
+    row = o.MatMul(o.unsqueeze(conj(vector), [1]), a, shape=(a.shape[0], 1, a.shape[2]))
     return o.Sub(a, o.Mul(o.Mul(o.unsqueeze(vector, [2]), o.unsqueeze(tau, [1])), row))
 
 
 def apply_reflectors(o: Emitter, packed: Array, taus: Array, c: Array, transpose: bool) -> Array:
-    """H_0 H_1 ... c, or the transposed product times c."""
+    """H_0 H_1 ... c, or the adjoint product times c."""
     count = taus.shape[1]
     rows = o.iota(packed.shape[1])
     last = o.Sub(o.scalar(count), 1)
@@ -265,6 +275,7 @@ def apply_reflectors(o: Emitter, packed: Array, taus: Array, c: Array, transpose
         tail = o.Where(o.unsqueeze(o.Greater(rows, j), [0]), column, zero)
         vector = o.Where(o.unsqueeze(o.Equal(rows, j), [0]), one, tail)
         tau = o.unsqueeze(pick(o, taus, j, 1), [1])
+        tau = conj(tau) if transpose else tau
         return [o.typed(reflect(o, c, o.typed(vector, column.shape), tau), c.shape)]
 
     (result,) = o.loop(o.scalar(count), [c], step)
@@ -315,8 +326,9 @@ def _ormqr(o: Emitter, a: Array, taus: Array, c: Array, left: bool, transpose: b
     packed, t, right = merged(o, a), merged(o, taus, keep=1), merged(o, c)
     if left:
         return split(o, apply_reflectors(o, packed, t, right, transpose), c.shape[:-2])
-    # c Q is (Q^T c^T)^T.
-    return split(o, flipped(o, apply_reflectors(o, packed, t, flipped(o, right), not transpose)), c.shape[:-2])
+    # c Q is (Q^H c^H)^H.
+    turned = apply_reflectors(o, packed, t, conj(flipped(o, right)), not transpose)
+    return split(o, conj(flipped(o, turned)), c.shape[:-2])
 
 
 def _cholesky_update(o: Emitter, r: Array, w: Array) -> Array:
@@ -372,9 +384,9 @@ def _hessenberg(o: Emitter, x: Array) -> tuple[Array, Array]:
         vector, tau, beta = reflector(o, pick(o, a, j, 2), head)
         full = o.typed(o.Where(o.unsqueeze(o.Equal(rows, head), [0]), one, vector), (batch, n))
         right = o.unsqueeze(o.Greater(rows, j), [0, 1])
-        a = o.typed(o.Where(right, reflect(o, a, full, tau), a), (batch, n, n))
-        # From the right: a - (a v) tau v^T.
-        a = o.Sub(a, outer(o, o.Mul(matvec(o, a, full), tau), full))
+        a = o.typed(o.Where(right, reflect(o, a, full, conj(tau)), a), (batch, n, n))
+        # From the right: a - (a v) tau v^H.
+        a = o.Sub(a, outer(o, o.Mul(matvec(o, a, full), tau), conj(full)))
         below = o.unsqueeze(o.Greater(rows, head), [0])
         column = o.Where(o.unsqueeze(o.Equal(rows, head), [0]), beta, o.Where(below, vector, pick(o, a, j, 2)))
         a = put(o, a, o.typed(column, (batch, n)), j, 2)

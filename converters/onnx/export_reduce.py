@@ -319,7 +319,7 @@ class Window:
         return [self.count(padded, a) for a in range(padded.rank)]
 
 
-def window_reducer(combine: Callable[[Emitter, Array, Array], Array], identity: Callable[[DType], Any]) -> Row:
+def window_reducer(combine: Callable[[Emitter, Any, Any], Any], identity: Callable[[DType], Any]) -> Row:
     """One axis after the other, each by doubling: a window of 2k is two windows of k side by side."""
 
     def row(o: Emitter, x: Array, **options: Any) -> Array:
