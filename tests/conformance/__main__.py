@@ -30,6 +30,12 @@ SUITES = {
     "onnx": "ONNX backend suite (`onnx.backend.test`)",
     "jax": "JAX's primitive harnesses (`jax._src.internal_test_util.test_harnesses`)",
 }
+# What others reach on the same cases, measured with the versions that the baselines name.
+PEERS = {
+    "jax": "On a sample of 20 cases a group of the same harnesses (1,691 cases) jax2onnx with ONNX Runtime gets 973 "
+    "right (57.5 %, mean over groups 55.3 %), 1,306 (77.2 %) where ONNX's reference evaluator counts as well; to "
+    "torch by way of jax2onnx and onnx2fx 1,112 (65.8 %). jax.export, which stays in JAX, gets all.",
+}
 SHARD = 400  # runs a worker takes at once
 PATIENCE = 120  # seconds without a line before a worker counts as hung
 
@@ -140,12 +146,20 @@ def document() -> str:
             continue
         groups = sorted({suite.group(c) for r in stored.values() for c in r})
         lines += ["", f"## {title}", "", f"| group | {' | '.join(stored)} |", f"|---|{'---|' * len(stored)}"]
+        shares: dict[str, list[float]] = {e: [] for e in stored}
         for g in [*groups, "all"]:
             cells = []
-            for r in stored.values():
+            for engine, r in stored.items():
                 chosen = [v for c, v in r.items() if g in ("all", suite.group(c))]
-                cells.append(f"{sum(v is None for v in chosen)} / {len(chosen)}")
+                passed = sum(v is None for v in chosen)
+                cells.append(f"{passed} / {len(chosen)}")
+                if g != "all" and chosen:
+                    shares[engine].append(passed / len(chosen))
             lines.append(f"| {g} | {' | '.join(cells)} |")
+        means = [f"{100 * sum(x) / max(len(x), 1):.1f} %" for x in shares.values()]
+        lines += [f"| mean over groups | {' | '.join(means)} |"]
+        if name in PEERS:
+            lines += ["", PEERS[name]]
         lines += ["", "Most frequent reasons of failure:", ""]
         for engine, r in stored.items():
             reasons = Counter(_kind(v) for v in r.values() if v)
