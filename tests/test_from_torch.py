@@ -545,6 +545,31 @@ def test_user_operators(custom):
     agrees(custom, torch.ones(2))
 
 
+# -- sizes that a program computes in floats ---------------------------------------------------------
+
+SCALED = {
+    "nearest": lambda x: torch.nn.functional.interpolate(x, scale_factor=1.5, mode="nearest"),
+    "bilinear": lambda x: torch.nn.functional.interpolate(x, scale_factor=0.6, mode="bilinear"),
+    "bicubic": lambda x: torch.nn.functional.interpolate(x, scale_factor=0.7, mode="bicubic"),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_sizes_scaled_by_a_float(name):
+    program, axes = SCALED[name], ((None, None, "h", "w"),)
+    graph = from_torch(program, (torch.randn(1, 2, 7, 10),), dynamic=axes)
+    for h, w in ((10, 11), (5, 15), (20, 30)):
+        agrees(program, torch.randn(1, 2, h, w), graph=graph)
+
+
+def test_sizes_fixed_by_int_are_bounded():
+    """torch.export takes ``int(float)`` for the number it was: other sizes must not run with it."""
+    program = lambda x: x[:, : int(x.shape[1] / 2)]
+    with pytest.warns(UserWarning, match="captured for sizes where"):
+        graph = from_torch(program, (torch.randn(2, 7),), dynamic=((None, "n"),))
+    assert graph.symbols["n"] == Constraint(6, 7)
+
+
 # -- a real model ------------------------------------------------------------------------------------
 
 

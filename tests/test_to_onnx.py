@@ -335,3 +335,11 @@ def test_dtypes_at_the_interface(kind: str) -> None:
     x = np.array([1, 2, 3]).astype(dtype(kind).numpy)
     (result,) = Engine(graph).run([x, x])
     assert result.dtype == x.dtype and np.array_equal(result, np.concatenate([x, x]))
+
+
+def test_unsigned_sort_keys_leave_the_places_alone() -> None:
+    """u32 keys are sorted in i64: only they are cast back, the places stay i64."""
+    b = GraphBuilder()
+    keys, payload = b.input("keys", "u32", (4,)), b.input("payload", "f32", (4,))
+    graph = b.build(b.sort(keys, payload, axis=0, num_keys=1))
+    agrees(graph, [np.array([2**32 - 1, 3, 2**31, 0], np.uint32), np.arange(4, dtype=np.float32)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unigraph.dtypes import f64, i32
+from unigraph.dtypes import f64, i32, i64
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import sort as s
@@ -35,8 +35,10 @@ def _keys(o: Emitter, x: Array) -> list[Array]:
 
 def _top(o: Emitter, key: Array, k: Any, axis: int, largest: bool) -> Array:
     shape = tuple(k if a == axis else n for a, n in enumerate(key.shape))
+    # Cast here and not by the emitter, which could not tell i64 places from values carried in i64 (u32).
+    key = o.cast(key, _kind(o, key))
     return o.TopK(key, o.vector([k]), axis=axis, largest=int(largest), sorted=1, outputs=2, shape=shape,
-                  dtype=[_kind(o, key), o.const([0]).dtype])[1]  # fmt: skip
+                  dtype=[key.dtype, i64])[1]  # fmt: skip
 
 
 def _kind(o: Emitter, key: Array) -> Any:

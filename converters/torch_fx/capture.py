@@ -95,6 +95,7 @@ def from_torch(
             'branches="explore" is not available in this version; write torch.cond instead of the branch'
         )
     load_rows()
+    compat.register_caches()
     args, kwargs = tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {})
     captured = _capture(program, args, kwargs, dynamic)
     return _lower(captured)
@@ -281,8 +282,8 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
         ep.graph_module,
         sources,
         results,
-        lambda leaves: torch.utils._pytree.tree_unflatten(leaves, in_spec),
-        lambda leaves: torch.utils._pytree.tree_unflatten(leaves, out_spec),
+        lambda leaves: compat.unflatten(leaves, in_spec),
+        lambda leaves: compat.unflatten(leaves, out_spec),
         spec.arg_names,
         {s: (r.lower, r.upper) for s, r in ep.range_constraints.items()},
         spec,
@@ -425,6 +426,28 @@ def _constraints(b: TorchBuilder, captured: Captured) -> None:
     b.symbols = {k: v for k, v in b.symbols.items() if k in used}
 
 
+_LOOKED_AT = 1024  # sizes that a condition is tried on
+
+
+def _narrow(b: TorchBuilder, guard: Any) -> None:
+    """Bound the one size that a condition is about (``int(h / 2) == 3``) where it holds for one run of sizes.
+
+    Without it other sizes would run, with the numbers of those that were captured.
+    """
+    if len(guard.free_symbols) != 1:
+        return
+    (symbol,) = guard.free_symbols
+    name = str(b.sizes.names.get(symbol.name, symbol.name))
+    old = b.symbols.get(name)
+    if old is None:
+        return
+    stop = old.min + _LOOKED_AT
+    holds = [n for n in range(old.min, stop) if guard.subs(symbol, n) == True]  # noqa: E712 (a sympy truth)
+    if holds and holds[-1] < stop - 1 and holds == list(range(holds[0], holds[-1] + 1)):
+        top = holds[-1] if old.max is None else min(old.max, holds[-1])
+        b.symbols[name] = replace(old, min=holds[0], max=top)
+
+
 def _guarded(b: TorchBuilder, captured: Captured) -> None:
     """Python conditions on sizes: divisibility becomes a constraint; what no constraint can say is warned about."""
     others = []
@@ -440,6 +463,7 @@ def _guarded(b: TorchBuilder, captured: Captured) -> None:
             old = b.symbols.get(str(dim), constraint(0, None))
             b.symbols[str(dim)] = replace(old, multiple_of=math.lcm(old.multiple_of, int(left.args[1])))
         else:
+            _narrow(b, guard)
             others.append(str(guard.xreplace({s: b.sizes.names.get(s.name, s) for s in guard.free_symbols})))
     if others:
         warnings.warn(f"{captured.name} was captured for sizes where {' and '.join(others)}", stacklevel=5)

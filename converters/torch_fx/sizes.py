@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -40,15 +42,16 @@ _AS_DIM: dict[str, Callable[..., Any]] = {
     "FloorDiv": dims.floordiv,
     "CleanDiv": dims.floordiv,
     "CeilDiv": lambda a, b: -dims.floordiv(-a, b),
-    "CeilToInt": lambda a: a,
     "Mod": dims.mod,
     "PythonMod": dims.mod,
     "ModularIndexing": lambda a, b, m: dims.mod(dims.floordiv(a, b), m),
     "Max": dims.maximum,
     "Min": dims.minimum,
-    "TruncToInt": lambda a: a,
     "Identity": lambda a: a,
 }
+
+# Classes that round a real number to a size; sizes are not negative, so truncation is the floor.
+_ROUNDED = ("CeilToInt", "FloorToInt", "TruncToInt")
 
 
 class Sizes:
@@ -84,15 +87,33 @@ class Sizes:
             return self.names[e.name] if e.name in self.names else dims.symbol(e.name)
         if e.is_Integer:
             return int(e)
-        rule = _AS_DIM.get(type(e).__name__)
-        if type(e).__name__ == "TruncToInt" and type(e.args[0]).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
-            return dims.floordiv(*map(self._walk, e.args[0].args))
-        if type(e).__name__ == "CeilToInt" and type(e.args[0]).__name__ in ("IntTrueDiv", "FloatTrueDiv"):
-            a, b = map(self._walk, e.args[0].args)
-            return -dims.floordiv(-a, b)
+        name = type(e).__name__
+        if name in _ROUNDED:
+            n, d = self._ratio(e.args[0])
+            return -dims.floordiv(-n, d) if name == "CeilToInt" else dims.floordiv(n, d)
+        rule = _AS_DIM.get(name)
         if rule is None:
-            raise Unsupported(f"the size expression {e} (uses {type(e).__name__})")
+            raise Unsupported(f"the size expression {e} (uses {name})")
         return rule(*[self._walk(a) for a in e.args])
+
+    def _ratio(self, e: Any) -> tuple[Any, Any]:
+        """A real number computed from sizes as a quotient of dims: what a program then rounds to a size."""
+        name = type(e).__name__
+        if name in ("ToFloat", "Identity"):
+            return self._ratio(e.args[0])
+        if name == "Mul":
+            parts = [self._ratio(a) for a in e.args]
+            return math.prod(n for n, _ in parts), math.prod(d for _, d in parts)
+        if name in ("IntTrueDiv", "FloatTrueDiv"):
+            (a, b), (c, d) = map(self._ratio, e.args)
+            return a * d, b * c
+        if e.is_number and not e.is_Integer:
+            # The shortest fraction that is this float: 0.6 is 3/5, so that 5 * 0.6 is 3 as it is in floats.
+            fraction = Fraction(float(e)).limit_denominator(1 << 20)
+            if float(fraction) != float(e) or fraction <= 0:
+                raise Unsupported(f"a size scaled by {e}", "use a factor that is a simple fraction")
+            return fraction.numerator, fraction.denominator
+        return self._walk(e), 1
 
     def value(self, b: Any, size: Any, dtype: Any) -> Value:
         """A symbolic number as a scalar value of the graph, computed where it is needed."""
