@@ -13,6 +13,5 @@ GAPS: dict[OpDef, str] = {
     la.eig: _ITERATES,
     la.schur: _ITERATES,
     la.tridiagonal: _REFLECTORS,
-    r.rng_bit_generator: "XLA's stateful generators are not among ONNX's; draw from a threefry2x32 key",
     r.random_gamma: "sampling by rejection draws a number of times that ONNX cannot repeat bit for bit",
 }
