@@ -146,3 +146,9 @@ def test_stats() -> None:
     assert figures.peak_bytes == 3 * 120  # x, tanh(x) and exp(tanh(x)) at once
     assert "tanh" in str(figures) and figures.to_dict()["depth"] == 2
     assert ug.stats(nested(3)).depth == 1 + 3 * 2 + 1
+
+
+def test_negative_sizes_are_refused_where_they_enter() -> None:
+    """No file could be loaded that held one."""
+    with pytest.raises(GraphError, match="negative size"):
+        GraphBuilder().input("x", "f32", (2, -1))

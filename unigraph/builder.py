@@ -54,6 +54,8 @@ class GraphBuilder:
             if name in self._names:
                 raise GraphError(f"two inputs or weights are called {name!r}")
             self._names.add(name)
+        if any(type(d) is int and d < 0 for d in type_.shape):
+            raise GraphError(f"{role} {name!r} has a negative size: {type_}")
         value = Value(type_, name, role)
         self._known.add(value)
         if role in (INPUT, KEY):
