@@ -222,11 +222,13 @@ def _acos(o: Emitter, x: Array) -> Array:
 
 def _sinh(o: Emitter, x: Array) -> Array:
     # exp(x/2) twice, so that the factor 1/2 comes before the overflow.
-    big = o.Exp(o.Mul(o.Abs(x), 0.5))
-    large = o.Mul(o.Sign(x), o.Mul(o.Mul(big, 0.5), big))
-    t = expm1(o, x)
+    size = o.Abs(x)
+    big = o.Exp(o.Mul(size, 0.5))
+    large = o.Mul(o.Mul(big, 0.5), big)
+    t = expm1(o, size)
     small = o.Mul(o.Add(t, o.Div(t, o.Add(t, 1.0))), 0.5)
-    return o.Where(o.Greater(o.Abs(x), 20.0), large, o.Where(o.Equal(x, 0), x, small))
+    result = o.Mul(o.Sign(x), o.Where(o.Greater(size, 20.0), large, small))
+    return o.Where(o.Equal(x, 0), x, result)
 
 
 def _cosh(o: Emitter, x: Array) -> Array:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from unigraph import dims
-from unigraph.dtypes import bool_, f32, i64
+from unigraph.dtypes import bf16, bool_, f32, i64
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import index as x_ops
@@ -227,6 +227,9 @@ def _combine(o: Emitter, matrix: Array, index: Array, values: Array, reduction: 
             return _one_by_one(o, matrix, index, values, "Add" if reduction == "add" else "Mul")
         single = o.cast(matrix, f32), o.cast(values, f32)
         return o.cast(_combine(o, single[0], index, single[1], reduction, unique), matrix.dtype)
+    if reduction in ("min", "max") and matrix.dtype is bf16:  # ONNX Runtime has no such kernel
+        single = o.cast(matrix, f32), o.cast(values, f32)
+        return o.cast(_combine(o, single[0], index, single[1], reduction, unique), bf16)
     if unique and reduction == "none":
         return o.ScatterND(matrix, index, values, **options)
     # ScatterElements goes through the updates in order, so that the last of several wins.
