@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -92,6 +94,29 @@ def _all_decompositions() -> dict[Any, Callable[..., Any]]:
 def decompositions(wanted: Callable[[Any], bool]) -> dict[Any, Callable[..., Any]]:
     """torch's decompositions of the operators for which ``wanted`` holds."""
     return {op: f for op, f in _all_decompositions().items() if wanted(op)}
+
+
+def register_caches() -> None:
+    """Let pytrees see into the key-value caches of transformers, when a program uses that package."""
+    if "transformers" not in sys.modules:
+        return
+    with suppress(ImportError, AttributeError):
+        from transformers.integrations.executorch import register_dynamic_cache_export_support
+
+        register_dynamic_cache_export_support()
+
+
+def unflatten(leaves: list[Any], spec: Any) -> Any:
+    """The structure of a spec; classes beyond list, tuple, dict and dataclass (caches) become lists."""
+    return pytree.tree_unflatten(leaves, _plain_spec(spec))
+
+
+def _plain_spec(spec: Any) -> Any:
+    if spec.is_leaf():
+        return spec
+    children = [_plain_spec(c) for c in spec.children()]
+    known = spec.type is type(None) or issubclass(spec.type, (list, tuple, dict)) or is_dataclass(spec.type)
+    return pytree.TreeSpec(spec.type, spec.context, children) if known else pytree.TreeSpec(list, None, children)
 
 
 def leaves_of_node(x: Any) -> list[Any] | None:

@@ -28,6 +28,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 SUITES = {
     "onnx": "ONNX backend suite (`onnx.backend.test`)",
+    "torch": "PyTorch's operator database (`torch.testing._internal.common_methods_invocations.op_db`)",
     "jax": "JAX's primitive harnesses (`jax._src.internal_test_util.test_harnesses`)",
 }
 # What others reach on the same cases, measured with the versions that the baselines name.
