@@ -1,4 +1,4 @@
-"""What lowering rows share: torch's type promotion and broadcasting, written with strict ops."""
+"""What lowering rows share: torch's type promotion, its broadcasting and its ways to name axes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Any
 
 import torch
 
-from unigraph import dims
 from unigraph.dims import Dim
 from unigraph.dtypes import DType, bool_, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, ones_at, reshape, transpose
 from unigraph.types import TensorType
 
 from .tensors import FROM_TORCH, TO_TORCH
 
-_CATEGORY = {"bool": 0, "int": 1, "uint": 1, "float": 2, "complex": 3}
 _WRAPPED = {bool: torch.bool, int: torch.int64, complex: torch.complex64}
 _COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
 
@@ -85,11 +84,6 @@ def as_float(dtype: DType) -> DType:
     return dtype if dtype.is_inexact else default_float()
 
 
-def cast(b: Any, x: Value, dtype: DType) -> Value:
-    """``x`` in ``dtype`` (nothing is added when it is so already)."""
-    return x if x.type.dtype is dtype else b.convert(x, dtype=dtype)
-
-
 def operand(b: Any, x: Any, dtype: DType) -> Value:
     """A value, number or size as a value of ``dtype``."""
     if isinstance(x, (Value, Number)):
@@ -134,15 +128,6 @@ def common_shape(shapes: Iterable[Sequence[Dim]]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
-def broadcast_to(b: Any, x: Value, shape: Sequence[Dim]) -> Value:
-    """``x`` repeated to ``shape``, aligned on the right."""
-    shape = tuple(shape)
-    if x.type.shape == shape:
-        return x
-    lead = len(shape) - x.type.rank
-    return b.broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(lead, len(shape))))
-
-
 def broadcast(b: Any, *values: Value) -> tuple[Value, ...]:
     """The values repeated to their common shape."""
     first = values[0].type.shape
@@ -176,15 +161,9 @@ def full(b: Any, number: Any, like: TensorType) -> Value:
     return broadcast_to(b, operand(b, number, like.dtype), like.shape)
 
 
-def reshape(b: Any, x: Value, shape: Sequence[Dim]) -> Value:
-    """``x`` in another shape (nothing is added when it has it already)."""
-    shape = tuple(shape)
-    return x if x.type.shape == shape else b.reshape(x, shape=shape)
-
-
 def keep(b: Any, x: Value, like: Value, axes: Sequence[int]) -> Value:
     """Put reduced axes back with size 1."""
-    return reshape(b, x, tuple(1 if a in axes else d for a, d in enumerate(like.type.shape)))
+    return reshape(b, x, ones_at(like.type.shape, axes))
 
 
 def unsqueeze(b: Any, x: Value, axis: int) -> Value:
@@ -194,21 +173,10 @@ def unsqueeze(b: Any, x: Value, axis: int) -> Value:
     return b.reshape(x, shape=tuple(shape))
 
 
-def narrow(b: Any, x: Value, axis: int, start: Dim, stop: Dim, step: int = 1) -> Value:
-    """A slice along one axis."""
-    shape = x.type.shape
-    if start == 0 and step == 1 and dims.equal(stop, shape[axis]):
-        return x
-    low: list[Dim] = [0] * len(shape)
-    high, strides = list(shape), [1] * len(shape)
-    low[axis], high[axis], strides[axis] = start, stop, step
-    return b.slice(x, start=tuple(low), limit=tuple(high), strides=tuple(strides))
-
-
 def move_axis(b: Any, x: Value, source: int, target: int) -> Value:
     order = [a for a in range(x.type.rank) if a != source]
     order.insert(target, source)
-    return x if order == list(range(x.type.rank)) else b.transpose(x, permutation=tuple(order))
+    return transpose(b, x, order)
 
 
 def iota(b: Any, shape: Sequence[Dim], axis: int, dtype: DType = i64) -> Value:

@@ -9,8 +9,9 @@ import torch
 
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, reshape
 
-from .helpers import arrange, as_float, axis_of, broadcast_to, cast, full, operand, reshape
+from .helpers import arrange, as_float, axis_of, full, operand
 from .rowbook import lower_torch, row, rows
 
 aten = torch.ops.aten

@@ -18,8 +18,9 @@ import torch
 
 from unigraph.dtypes import f64
 from unigraph.graph import Value
+from unigraph.ops.idioms import cast
 
-from .helpers import cast, full
+from .helpers import full
 from .rowbook import rows
 from .rows_elementwise import composed
 

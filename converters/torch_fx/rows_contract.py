@@ -12,8 +12,9 @@ from unigraph import dims
 from unigraph.dtypes import bool_
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, reshape
 
-from .helpers import broadcast_to, cast, full, reshape, result_dtype
+from .helpers import full, result_dtype
 from .rowbook import row, rows
 
 aten = torch.ops.aten

@@ -10,8 +10,8 @@ import torch
 from unigraph.dtypes import bool_
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import cast, reshape
 
-from .helpers import cast, reshape
 from .rowbook import rows
 
 hop = torch.ops.higher_order

@@ -11,8 +11,9 @@ import torch
 from unigraph.dtypes import DType, bool_
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast
 
-from .helpers import arrange, as_float, broadcast_to, cast, full, operand, promote, result_dtype
+from .helpers import arrange, as_float, full, operand, promote, result_dtype
 from .rowbook import row, rows
 
 aten = torch.ops.aten

@@ -12,8 +12,9 @@ from unigraph import dims
 from unigraph.dtypes import bool_, f64, i32, i64, u64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import axes_of, axis_of, broadcast_to, cast, full, iota, keep, move_axis, narrow, operand, reshape
+from .helpers import axes_of, axis_of, full, iota, keep, move_axis, operand
 from .rowbook import row
 from .rows_index import data_symbol, extreme, index_write
 from .rows_reduce import sort_with_index
@@ -27,7 +28,7 @@ aten = torch.ops.aten
 def _starts(b: Any, ordered: Value) -> Value:
     """True where a row [n, ...] differs from the one before; the first always does."""
     n = ordered.type.shape[0]
-    before, after = narrow(b, ordered, 0, 0, n - 1), narrow(b, ordered, 0, 1, n)
+    before, after = cut(b, ordered, 0, 0, n - 1), cut(b, ordered, 0, 1, n)
     other = b.ne(before, after)
     if other.type.rank > 1:
         other = b.reduce_or(other, axes=tuple(range(1, other.type.rank)))
@@ -79,7 +80,7 @@ def _unique_dim(
         raise Unsupported("unique along an axis of slices with a free size", "fix the other axes")
     flat = cast(b, front, i32) if x.type.dtype is bool_ else front
     flat = reshape(b, flat, (n, width))
-    columns = [reshape(b, narrow(b, flat, 1, k, k + 1), (n,)) for k in range(width)]
+    columns = [reshape(b, cut(b, flat, 1, k, k + 1), (n,)) for k in range(width)]
     order = b.sort(*columns, iota(b, (n,), 0), axis=0, num_keys=max(width, 1), stable=True)[-1]
     ordered = b.take(front, order, axis=0, mode="clip")
     first, inverse, counts = _grouped(b, ordered, order, (n,))
@@ -134,7 +135,7 @@ def _bin_of(b: Any, x: Value, edges: Value) -> Value:
     left = b.broadcast_in_dim(edges, shape=wide, broadcast_dimensions=(1,))
     value = b.broadcast_in_dim(x, shape=wide, broadcast_dimensions=(0,))
     place = b.sub(b.reduce_sum(cast(b, b.le(left, value), i64), axes=(1,)), 1)
-    last = reshape(b, narrow(b, edges, 0, count - 1, count), ())
+    last = reshape(b, cut(b, edges, 0, count - 1, count), ())
     on_last = b.eq(x, broadcast_to(b, last, x.type.shape))
     place = b.select(on_last, place, full(b, count - 2, place.type))
     outside = b.or_(b.gt(x, broadcast_to(b, last, x.type.shape)), b.ne(x, x))
@@ -163,14 +164,14 @@ def _counted(b: Any, places: Sequence[Value], sizes: Sequence[Any], weight: Valu
 def _histogram(b: Any, x: Value, edges: Sequence[Value], weight: Value | None, density: bool) -> Value:
     """Counts over a grid of edges, for points x[n, axes]."""
     n = x.type.shape[0]
-    columns = [reshape(b, narrow(b, x, 1, k, k + 1), (n,)) for k in range(len(edges))]
+    columns = [reshape(b, cut(b, x, 1, k, k + 1), (n,)) for k in range(len(edges))]
     sizes = [e.type.shape[0] - 1 for e in edges]
     counts = _counted(b, [_bin_of(b, c, e) for c, e in zip(columns, edges)], sizes, weight, x)
     if not density:
         return counts
     total = b.reduce_sum(counts, axes=tuple(range(len(edges))))
     for axis, e in enumerate(edges):
-        width = b.sub(narrow(b, e, 0, 1, e.type.shape[0]), narrow(b, e, 0, 0, e.type.shape[0] - 1))
+        width = b.sub(cut(b, e, 0, 1, e.type.shape[0]), cut(b, e, 0, 0, e.type.shape[0] - 1))
         counts = b.div(counts, b.broadcast_in_dim(width, shape=counts.type.shape, broadcast_dimensions=(axis,)))
     return b.div(counts, broadcast_to(b, total, counts.type.shape))
 
@@ -201,7 +202,7 @@ def _grid_edges(
     points = _points(b, x)
     result = []
     for k, count in enumerate(bins):
-        column = narrow(b, points, 1, k, k + 1)
+        column = cut(b, points, 1, k, k + 1)
         given = None if not range else range[2 * k : 2 * k + 2]
         result.append(_edges(b, *_limits(b, column, given, 0.5), count))
     return result
@@ -257,7 +258,7 @@ def _segment_reduce(
     else:
         n = offsets.type.shape[axis]
         offsets = cast(b, offsets, i64)
-        begins, ends = narrow(b, offsets, axis, 0, n - 1), narrow(b, offsets, axis, 1, n)
+        begins, ends = cut(b, offsets, axis, 0, n - 1), cut(b, offsets, axis, 1, n)
     lead, count, size, rest = x.type.shape[:axis], begins.type.shape[axis], x.type.shape[axis], x.type.shape[axis + 1 :]
     grid = (*lead, count, size)
     over = tuple(range(axis + 1))
@@ -301,7 +302,7 @@ def _embedding_bag(
     """Rows of a table reduced by bag (sum, mean or maximum). The other three results serve the gradient only."""
     n, width = indices.type.shape[0], weight.type.shape[1]
     bags = offsets.type.shape[0] - (1 if include_last_offset else 0)
-    offsets = narrow(b, offsets, 0, 0, bags)
+    offsets = cut(b, offsets, 0, 0, bags)
     wide = (n, bags)
     start = b.broadcast_in_dim(cast(b, offsets, i64), shape=wide, broadcast_dimensions=(1,))
     place = b.iota(dtype=i64, shape=wide, axis=0)
@@ -356,4 +357,4 @@ def _nonzero_static(b: Any, x: Value, *, size: Any, fill_value: int = -1) -> Val
     extended = full(b, fill_value, b.out[0].with_(shape=(size + 1, rank)))
     # Elements beyond the last row, and zeros, all go to one row more, which is cut off.
     filled = index_write(b, extended, 0, slot, rows, "replace")
-    return reshape(b, narrow(b, filled, 0, 0, size), shape)
+    return reshape(b, cut(b, filled, 0, 0, size), shape)

@@ -11,19 +11,9 @@ from unigraph import dims
 from unigraph.dtypes import DType, bool_, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import (
-    axis_of,
-    broadcast_to,
-    cast,
-    common_shape,
-    full,
-    narrow,
-    operand,
-    promote,
-    reshape,
-    wrap_index,
-)
+from .helpers import axis_of, common_shape, full, operand, promote, wrap_index
 from .rowbook import row, rows
 from .walk import is_unbacked
 
@@ -43,7 +33,7 @@ def _without_masks(b: Any, x: Value, indices: Sequence[Value | None]) -> list[Va
         mask = cast(b, index, bool_)
         found = b.nonzero(mask, symbol=data_symbol(b))
         count = found.type.shape[0]
-        result.extend(reshape(b, narrow(b, found, 1, a, a + 1), (count,)) for a in range(mask.type.rank))
+        result.extend(reshape(b, cut(b, found, 1, a, a + 1), (count,)) for a in range(mask.type.rank))
     return result
 
 
@@ -156,7 +146,7 @@ def _gather(b: Any, x: Value, dim: int, index: Value, sparse_grad: bool = False)
     axis = axis_of(dim, x.type.rank)
     for a, n in enumerate(index.type.shape):
         if a != axis and not dims.equal(n, x.type.shape[a]):
-            x = narrow(b, x, a, 0, n)
+            x = cut(b, x, a, 0, n)
     return b.take_along_axis(x, index, axis=axis)
 
 
@@ -182,7 +172,7 @@ def _scatter_points(b: Any, x: Value, axis: int, index: Value, updates: Value, c
     axes = tuple(range(x.type.rank))
     for a, n in enumerate(index.type.shape):
         if not dims.equal(n, updates.type.shape[a]):
-            updates = narrow(b, updates, a, 0, n)
+            updates = cut(b, updates, a, 0, n)
     return b.scatter(
         x,
         _pointwise(b, x, axis, index),
@@ -339,7 +329,7 @@ def _masked_select(b: Any, x: Value, mask: Value) -> Value:
 def _nonzero(b: Any, x: Value) -> Value:
     if not x.type.rank:
         found = b.nonzero(reshape(b, x, (1,)), symbol=data_symbol(b))
-        return narrow(b, found, 1, 0, 0)
+        return cut(b, found, 1, 0, 0)
     return b.nonzero(x, symbol=data_symbol(b))
 
 
@@ -348,7 +338,7 @@ def _nonzero_numpy(b: Any, x: Value) -> list[Value]:
     if not x.type.rank:
         x = reshape(b, x, (1,))
     found = b.nonzero(x, symbol=data_symbol(b))
-    return [reshape(b, narrow(b, found, 1, a, a + 1), (found.type.shape[0],)) for a in range(x.type.rank)]
+    return [reshape(b, cut(b, found, 1, a, a + 1), (found.type.shape[0],)) for a in range(x.type.rank)]
 
 
 @row(aten.argwhere)

@@ -12,8 +12,9 @@ from unigraph import dims
 from unigraph.dtypes import c64, c128, i32, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import arrange, axis_of, broadcast_to, cast, common_shape, full, keep, move_axis, narrow, operand, reshape
+from .helpers import arrange, axis_of, common_shape, full, keep, move_axis, operand
 from .rowbook import row, rows
 from .rows_reduce import vector_norm
 
@@ -90,6 +91,13 @@ def _solve_ex(b: Any, a: Value, y: Value, *, left: bool = True, check_errors: bo
 
 def _inverse(b: Any, x: Value) -> Value:
     return solve(b, x, identity_like(b, x))
+
+
+def _tensor_inverse(b: Any, x: Value, ind: int = 2) -> Value:
+    """The inverse of x as a map from its last axes to its first ``ind``."""
+    left, right = x.type.shape[:ind], x.type.shape[ind:]
+    flat = reshape(b, x, (dims.product(left), dims.product(right)))
+    return reshape(b, _inverse(b, flat), (*right, *left))
 
 
 def _factored(b: Any, x: Value) -> tuple[Value, Value]:
@@ -200,9 +208,9 @@ def _unpacked(b: Any, factor: Value, order: Value) -> tuple[Value, Value, Value]
     """(P, L, U) from a packed factorisation and its row order."""
     m, n = factor.type.shape[-2:]
     k = dims.minimum(m, n)
-    lower = narrow(b, b.tril(factor, diagonal=-1), factor.type.rank - 1, 0, k)
+    lower = cut(b, b.tril(factor, diagonal=-1), factor.type.rank - 1, 0, k)
     lower = b.add(lower, identity_like(b, lower))
-    upper = narrow(b, b.triu(factor, diagonal=0), factor.type.rank - 2, 0, k)
+    upper = cut(b, b.triu(factor, diagonal=0), factor.type.rank - 2, 0, k)
     wide = (*order.type.shape, order.type.shape[-1])
     last = len(wide) - 1
     columns = broadcast_to(b, reshape(b, order, (*order.type.shape[:-1], 1, order.type.shape[-1])), wide)
@@ -283,7 +291,7 @@ def _cross(b: Any, x: Value, y: Value, dim: int = -1) -> Value:
     axis = axis_of(dim, x.type.rank)
 
     def rolled(v: Value, by: int) -> Value:
-        return b.concatenate(narrow(b, v, axis, by, 3), narrow(b, v, axis, 0, by), axis=axis)
+        return b.concatenate(cut(b, v, axis, by, 3), cut(b, v, axis, 0, by), axis=axis)
 
     return b.sub(b.mul(rolled(x, 1), rolled(y, 2)), b.mul(rolled(x, 2), rolled(y, 1)))
 
@@ -339,6 +347,7 @@ rows(
         aten.linalg_solve_ex: lambda b, a, y, **k: (_solve_ex(b, a, y, **k), full(b, 0, b.out[1])),
         aten.linalg_inv: _inverse,
         aten.inverse: _inverse,
+        aten.linalg_tensorinv: _tensor_inverse,
         aten.linalg_inv_ex: lambda b, x, check_errors=False: (_inverse(b, x), full(b, 0, b.out[1])),
         aten.linalg_det: _determinant,
         aten.det: _determinant,

@@ -11,22 +11,10 @@ from unigraph import dims
 from unigraph.dtypes import bool_, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 from unigraph.types import TensorType
 
-from .helpers import (
-    axis_of,
-    broadcast_to,
-    cast,
-    full,
-    is_dim,
-    move_axis,
-    narrow,
-    operand,
-    promote,
-    reshape,
-    result_dtype,
-    unsqueeze,
-)
+from .helpers import axis_of, full, is_dim, move_axis, operand, promote, result_dtype, unsqueeze
 from .rowbook import row, rows
 
 aten = torch.ops.aten
@@ -154,7 +142,7 @@ def _slice(b: Any, x: Value, dim: int = 0, start: Any = None, end: Any = None, s
         low = size
     # torch knows the length of the result: the stop follows from it.
     high = low + wanted if step == 1 else low + (wanted - 1) * step + 1 if wanted != 0 else low
-    return narrow(b, x, axis, low, high, step)
+    return cut(b, x, axis, low, high, step)
 
 
 @row(aten.narrow, aten.narrow_copy)
@@ -163,7 +151,7 @@ def _narrow(b: Any, x: Value, dim: int, start: Any, length: Any) -> Value:
         raise Unsupported("narrow from a start held in a tensor", "use an index or torch.gather")
     axis = axis_of(dim, x.type.rank)
     low = bound(start, x.type.shape[axis], 0)
-    return narrow(b, x, axis, low, low + length)
+    return cut(b, x, axis, low, low + length)
 
 
 @row(aten.select.int, aten.select_copy.int)
@@ -175,7 +163,7 @@ def _select(b: Any, x: Value, dim: int, index: Any) -> Value:
     if isinstance(index, int) and index < 0:
         index = size + index
     shape = tuple(d for a, d in enumerate(x.type.shape) if a != axis)
-    return b.reshape(narrow(b, x, axis, index, index + 1), shape=shape)
+    return b.reshape(cut(b, x, axis, index, index + 1), shape=shape)
 
 
 def _select_dynamic(b: Any, x: Value, axis: int, index: Value) -> Value:
@@ -188,10 +176,10 @@ def _select_dynamic(b: Any, x: Value, axis: int, index: Value) -> Value:
     return b.reshape(part, shape=sizes[:axis] + sizes[axis + 1 :])
 
 
-def cut(b: Any, x: Value, axis: int, lengths: Sequence[Any]) -> list[Value]:
+def pieces(b: Any, x: Value, axis: int, lengths: Sequence[Any]) -> list[Value]:
     parts, at = [], 0
     for n in lengths:
-        parts.append(narrow(b, x, axis, at, at + n))
+        parts.append(cut(b, x, axis, at, at + n))
         at = at + n
     return parts
 
@@ -200,7 +188,7 @@ def _split_like_torch(b: Any, x: Value, *args: Any, **kwargs: Any) -> list[Value
     """Any split, chunk or unbind along an axis: the lengths are those torch gave the results."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
     axis = axis_of(dim, x.type.rank)
-    return cut(b, x, axis, [t.shape[axis] for t in b.out])
+    return pieces(b, x, axis, [t.shape[axis] for t in b.out])
 
 
 def _unbind(b: Any, x: Value, dim: int = 0) -> list[Value]:
@@ -209,7 +197,7 @@ def _unbind(b: Any, x: Value, dim: int = 0) -> list[Value]:
     if not isinstance(n, int):
         raise Unsupported("unbind of an axis with a free size", "fix that axis")
     shape = tuple(d for a, d in enumerate(x.type.shape) if a != axis)
-    return [b.reshape(p, shape=shape) for p in cut(b, x, axis, [1] * n)]
+    return [b.reshape(p, shape=shape) for p in pieces(b, x, axis, [1] * n)]
 
 
 rows(
@@ -308,7 +296,7 @@ def _resize(b: Any, x: Value, size: Any, **options: Any) -> Value:
     wanted = dims.product(size)
     if not isinstance(wanted, int) or not isinstance(x.type.size, int) or wanted > x.type.size:
         raise Unsupported("resize_ to more elements than the tensor has", "use torch.nn.functional.pad")
-    return reshape(b, narrow(b, reshape(b, x, (x.type.size,)), 0, 0, wanted), tuple(size))
+    return reshape(b, cut(b, reshape(b, x, (x.type.size,)), 0, 0, wanted), tuple(size))
 
 
 @row(aten.unfold, aten.unfold_copy)
@@ -395,7 +383,7 @@ def _roll(b: Any, x: Value, shifts: Any, axes: Any) -> Value:
         shift = dims.mod(shift, size) if size != 0 else 0
         if shift == 0:
             continue
-        x = b.concatenate(narrow(b, x, axis, size - shift, size), narrow(b, x, axis, 0, size - shift), axis=axis)
+        x = b.concatenate(cut(b, x, axis, size - shift, size), cut(b, x, axis, 0, size - shift), axis=axis)
     return x
 
 
@@ -411,7 +399,7 @@ def _diff(
         size = x.type.shape[axis]
         if size == 0:
             return x
-        later, earlier = narrow(b, x, axis, 1, size), narrow(b, x, axis, 0, size - 1)
+        later, earlier = cut(b, x, axis, 1, size), cut(b, x, axis, 0, size - 1)
         x = b.ne(later, earlier) if x.type.dtype is bool_ else b.sub(later, earlier)
     return x
 

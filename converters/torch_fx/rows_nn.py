@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from unigraph import dims
-from unigraph.dtypes import bool_, i64
+from unigraph.dtypes import bool_, f64, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import broadcast_to, cast, full, narrow, operand, reshape
+from .helpers import full, operand
 from .rowbook import row, rows
 
 aten = torch.ops.aten
@@ -25,15 +26,6 @@ def present(*values: Value | None) -> list[Value]:
 
 
 # -- normalisation -----------------------------------------------------------------------------------
-
-
-def scale_and_shift(b: Any, x: Value, weight: Value | None, bias: Value | None, axis: int = 1) -> Value:
-    shape = tuple(d if a == axis else 1 for a, d in enumerate(x.type.shape))
-    if weight is not None:
-        x = b.mul(x, broadcast_to(b, reshape(b, weight, shape), x.type.shape))
-    if bias is not None:
-        x = b.add(x, broadcast_to(b, reshape(b, bias, shape), x.type.shape))
-    return x
 
 
 def _affine(b: Any, op: str, x: Value, weight: Value | None, bias: Value | None, **attrs: Any) -> Value:
@@ -262,6 +254,9 @@ def _avg_pool(n: int) -> Callable[..., Value]:
         extra = tuple(_ceil_extra(z, *a) if ceil_mode else 0 for z, *a in zip(x.type.shape[2:], k, s, p))
         high = tuple(a + e for a, e in zip(p, extra))
         options = {"ceil_extra": extra} if any(extra) else {}
+        if x.type.dtype.is_integer:  # the sum of integers, divided toward zero; float64 holds both
+            y = apply(b, cast(b, x, f64), kernel, stride, padding, ceil_mode, count_include_pad, divisor_override)
+            return cast(b, y, x.type.dtype)
         return b.avg_pool(
             x,
             kernel=k,
@@ -291,7 +286,7 @@ def _windows(b: Any, x: Value, k: Any, s: Any, p: Any, d: Any, extra: Sequence[i
         part = padded
         for a in range(n):
             start = place[a] * d[a]
-            part = narrow(b, part, a + 2, start, start + (out[a] - 1) * s[a] + 1, s[a])
+            part = cut(b, part, a + 2, start, start + (out[a] - 1) * s[a] + 1, s[a])
         result.append(part)
     return result
 
@@ -460,7 +455,7 @@ def _layers(
 
 
 def _row(b: Any, s: Value, k: int) -> Value:
-    return reshape(b, narrow(b, s, 0, k, k + 1), s.type.shape[1:])
+    return reshape(b, cut(b, s, 0, k, k + 1), s.type.shape[1:])
 
 
 @row(aten.lstm.input)

@@ -10,9 +10,10 @@ import torch
 
 from unigraph.dtypes import i64
 from unigraph.graph import Value
+from unigraph.ops.idioms import cast
 from unigraph.types import TensorType
 
-from .helpers import arrange, as_float, cast, full, result_dtype
+from .helpers import arrange, as_float, full, result_dtype
 from .rowbook import rows
 
 aten = torch.ops.aten

@@ -9,9 +9,10 @@ import torch
 
 from unigraph.dtypes import i32
 from unigraph.graph import Value
+from unigraph.ops.idioms import cast
 from unigraph.types import TensorType
 
-from .helpers import arrange, cast, full, operand
+from .helpers import arrange, full, operand
 from .rowbook import BY_TARGET, rows
 from .rows_elementwise import float_unary
 from .rows_linalg import fft_c2c, fft_c2r, fft_r2c

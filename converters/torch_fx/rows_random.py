@@ -11,8 +11,9 @@ import torch
 from unigraph.dtypes import i32, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, reshape
 
-from .helpers import broadcast_to, cast, full, operand, reshape
+from .helpers import full, operand
 from .rowbook import row, rows
 
 aten = torch.ops.aten

@@ -12,8 +12,9 @@ import torch
 from unigraph.dtypes import bool_, i32, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import as_float, axes_of, axis_of, broadcast_to, cast, full, keep, narrow, operand, reshape
+from .helpers import as_float, axes_of, axis_of, full, keep, operand
 from .rowbook import row, rows
 
 aten = torch.ops.aten
@@ -323,7 +324,7 @@ def _topk(b: Any, x: Value, k: Any, dim: int = -1, largest: bool = True, sorted:
         values, index = b.top_k(x, k=k, axis=axis)
         return values, cast(b, index, i64)
     values, index = sort_with_index(b, x, axis, False)
-    return narrow(b, values, axis, 0, k), narrow(b, index, axis, 0, k)
+    return cut(b, values, axis, 0, k), cut(b, index, axis, 0, k)
 
 
 @row(aten.kthvalue)
@@ -335,7 +336,7 @@ def _kthvalue(b: Any, x: Value, k: int, dim: int = -1, keepdim: bool = False) ->
 
 def _at(b: Any, x: Value, axis: int, position: Any, keepdim: bool) -> tuple[Value, Value]:
     """The element at one place of the sorted order, with its index."""
-    found = [narrow(b, v, axis, position, position + 1) for v in sort_with_index(b, x, axis, False)]
+    found = [cut(b, v, axis, position, position + 1) for v in sort_with_index(b, x, axis, False)]
     shape = tuple(d for a, d in enumerate(x.type.shape) if a != axis)
     values, index = found if keepdim else [reshape(b, v, shape) for v in found]
     return values, index

@@ -13,8 +13,9 @@ from unigraph import dims
 from unigraph.dtypes import i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
+from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import broadcast_to, cast, full, narrow, reshape
+from .helpers import full
 from .rowbook import row, rows
 from .rows_nn import max_pool_with_indices, plane_positions, replicate, spatial
 
@@ -162,7 +163,7 @@ def _fractional_max(n: int) -> Callable[..., tuple[Value, Value]]:
         place = full(b, 0, x.type.with_(i64, grid))
         for a in range(n):
             column = n - 1 - a if n == 2 else a  # images hold the sample of the last axis first
-            sample = reshape(b, narrow(b, samples, 2, column, column + 1), lead)
+            sample = reshape(b, cut(b, samples, 2, column, column + 1), lead)
             start = _starts(b, sample, old[a], new[a], kernels[a])
             start = b.broadcast_in_dim(start, shape=grid, broadcast_dimensions=(0, 1, 2 + a))
             inner = b.iota(dtype=i64, shape=grid, axis=2 + n + a)
@@ -223,7 +224,7 @@ def _grid_sampler_3d(b: Any, x: Value, grid: Value, mode: int, padding: int, ali
         raise Unsupported("grid_sample of volumes by cubic interpolation", "use bilinear or nearest")
     n, channels, *sizes = x.type.shape
     points = dims.product(grid.type.shape[1:-1])
-    columns = [reshape(b, narrow(b, grid, 4, k, k + 1), (n, points)) for k in (2, 1, 0)]
+    columns = [reshape(b, cut(b, grid, 4, k, k + 1), (n, points)) for k in (2, 1, 0)]
     at = [_pixel(b, c, size, padding, align) for c, size in zip(columns, sizes)]
     flat = reshape(b, x, (n, channels, dims.product(sizes)))
     total = full(b, 0.0, x.type.with_(shape=(n, channels, points)))

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from unigraph.graph import Value
+from unigraph.ops.idioms import cast
 
-from .helpers import arrange, as_float, cast, full, operand
+from .helpers import arrange, as_float, full, operand
 from .rowbook import rows
 from .rows_elementwise import composed, float_binary, magnitude
 

@@ -74,7 +74,7 @@ def same_shape_required(name: str, x: Value, y: Value) -> None:
     )
 
 
-def broadcast(b: GraphBuilder, x: Value, shape: Sequence[Dim]) -> Value:
+def broadcast_to(b: GraphBuilder, x: Value, shape: Sequence[Dim]) -> Value:
     """``x`` broadcast to ``shape`` as NumPy does it: axes are matched from the end."""
     if x.type.shape == tuple(shape):
         return x
@@ -110,13 +110,15 @@ def transpose(b: GraphBuilder, x: Value, permutation: Sequence[int]) -> Value:
 
 
 def cut(b: GraphBuilder, x: Value, axis: int, start: Dim, limit: Dim, stride: int = 1) -> Value:
-    """The elements ``start:limit:stride`` of ``x`` along one axis."""
-    rank = x.type.rank
+    """The elements ``start:limit:stride`` of ``x`` along one axis; itself if these are all."""
+    shape = x.type.shape
+    if start == 0 and stride == 1 and dims.equal(limit, shape[axis]):
+        return x
     return b.slice(
         x,
-        start=tuple(start if a == axis else 0 for a in range(rank)),
-        limit=tuple(limit if a == axis else n for a, n in enumerate(x.type.shape)),
-        strides=None if stride == 1 else tuple(stride if a == axis else 1 for a in range(rank)),
+        start=tuple(start if a == axis else 0 for a in range(len(shape))),
+        limit=tuple(limit if a == axis else n for a, n in enumerate(shape)),
+        strides=None if stride == 1 else tuple(stride if a == axis else 1 for a in range(len(shape))),
     )
 
 
@@ -169,7 +171,7 @@ def count(b: GraphBuilder, shape: Sequence[Dim], axes: Sequence[int], dtype: DTy
 def mean_of(b: GraphBuilder, x: Value, axes: Sequence[int]) -> Value:
     """Mean over ``axes`` (they vanish), in the dtype of ``x``: widen it before."""
     total = b.reduce_sum(x, axes=tuple(axes))
-    return b.div(total, broadcast(b, count(b, x.type.shape, axes, x.type.dtype), total.type.shape))
+    return b.div(total, broadcast_to(b, count(b, x.type.shape, axes, x.type.dtype), total.type.shape))
 
 
 def moments(b: GraphBuilder, x: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:

@@ -16,7 +16,7 @@ from .idioms import (
     axes_of,
     axis_of,
     back,
-    broadcast,
+    broadcast_to,
     cast,
     float_required,
     keep,
@@ -137,7 +137,7 @@ def prelu(b: GraphBuilder, x: Value, weight: Value) -> Value:
         slope = along(b, weight, shape, (1,))
     else:
         require(w.rank <= x.type.rank, "prelu_weight", f"weight {w} does not broadcast to {x.type}")
-        slope = broadcast(b, weight, shape)
+        slope = broadcast_to(b, weight, shape)
     slope = cast(b, slope, x.type.dtype)
     return where(b, b.gt(x, 0.0), x, b.mul(x, slope))
 

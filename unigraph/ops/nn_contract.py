@@ -13,8 +13,8 @@ from .idioms import (
     Value,
     along,
     back,
-    broadcast,
     broadcast_shapes,
+    broadcast_to,
     cast,
     cut,
     float_required,
@@ -49,8 +49,8 @@ def matmul(b: GraphBuilder, x: Value, y: Value) -> Value:
     if len(left) == 1:
         return b.dot_general(x, y, lhs_contracting=(0,), rhs_contracting=(len(right) - 2,))
     batch = broadcast_shapes("matmul", left[:-2], right[:-2])
-    x = broadcast(b, x, (*batch, *left[-2:]))
-    y = broadcast(b, y, (*batch, *right[-2:]))
+    x = broadcast_to(b, x, (*batch, *left[-2:]))
+    y = broadcast_to(b, y, (*batch, *right[-2:]))
     axes, n = tuple(range(len(batch))), len(batch)
     return b.dot_general(x, y, lhs_contracting=(n + 1,), rhs_contracting=(n,), lhs_batch=axes, rhs_batch=axes)
 
@@ -69,7 +69,7 @@ def linear(b: GraphBuilder, x: Value, weight: Value, bias: Value | None = None) 
     require(
         bias.type.rank <= weight.type.rank - 1, "linear_bias", f"bias must be [out] of {weight.type}, got {bias.type}"
     )
-    return b.add(y, broadcast(b, bias, y.type.shape))
+    return b.add(y, broadcast_to(b, bias, y.type.shape))
 
 
 @op(equation=Attr("str", doc="such as bij,bjk->bik; ... stands for broadcast axes"))
@@ -251,14 +251,14 @@ def _masked(b: GraphBuilder, scores: Value, mask: Value | None, is_causal: bool)
     if is_causal:
         row = b.iota(dtype="i32", shape=shape[-2:], axis=0)
         column = b.iota(dtype="i32", shape=shape[-2:], axis=1)
-        scores = where(b, broadcast(b, b.ge(row, column), shape), scores, -float("inf"))
+        scores = where(b, broadcast_to(b, b.ge(row, column), shape), scores, -float("inf"))
     if mask is None:
         return scores
     require(mask.type.rank <= len(shape), "attention_mask", f"mask {mask.type} must broadcast to {shape}")
     if mask.type.dtype.name == "bool":
-        return where(b, broadcast(b, mask, shape), scores, -float("inf"))
+        return where(b, broadcast_to(b, mask, shape), scores, -float("inf"))
     require(mask.type.dtype.is_float, "attention_mask", f"mask must be bool or a float, got {mask.type}")
-    return b.add(scores, broadcast(b, cast(b, mask, scores.type.dtype), shape))
+    return b.add(scores, broadcast_to(b, cast(b, mask, scores.type.dtype), shape))
 
 
 def _safe_softmax(b: GraphBuilder, scores: Value) -> Value:
@@ -311,7 +311,7 @@ def attention(
         scores = b.mul(scores, float(size) ** -0.5 if size else 1.0)
     else:
         root = b.rsqrt(b.convert(b.size(size), dtype=scores.type.dtype))
-        scores = b.mul(scores, broadcast(b, root, scores.type.shape))
+        scores = b.mul(scores, broadcast_to(b, root, scores.type.shape))
     weights = _safe_softmax(b, _masked(b, scores, mask, is_causal))
     if sharing > 1:
         weights = reshape(b, weights, (*query.type.shape[:-1], k.type.shape[-2]))
@@ -361,14 +361,14 @@ def rotary_embedding(b: GraphBuilder, x: Value, cos: Value, sin: Value, *, inter
     first, second = _pairs(b, x, interleaved)
     if dims.equal(cos.type.shape[-1], size):
         turned = _joined(b, b.neg(second), first, shape, interleaved)
-        cos, sin = broadcast(b, cos, shape), broadcast(b, sin, shape)
+        cos, sin = broadcast_to(b, cos, shape), broadcast_to(b, sin, shape)
         return b.add(b.mul(x, cos), b.mul(turned, sin))
     require(
         dims.compatible(cos.type.shape[-1], first.type.shape[-1]),
         "rotary_embedding_angles",
         f"the last axis of cos {cos.type} must be half of that of {x.type}, or all of it",
     )
-    cos, sin = broadcast(b, cos, first.type.shape), broadcast(b, sin, first.type.shape)
+    cos, sin = broadcast_to(b, cos, first.type.shape), broadcast_to(b, sin, first.type.shape)
     left = b.sub(b.mul(first, cos), b.mul(second, sin))
     right = b.add(b.mul(second, cos), b.mul(first, sin))
     return _joined(b, left, right, shape, interleaved)

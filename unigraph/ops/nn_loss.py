@@ -9,7 +9,7 @@ from .idioms import (
     REDUCTION,
     GraphBuilder,
     Value,
-    broadcast,
+    broadcast_to,
     cast,
     count,
     float_required,
@@ -78,7 +78,7 @@ def cross_entropy(
     if label_smoothing:
         total = b.reduce_sum(log_probs, axes=(axis,))
         classes = count(b, log_probs.type.shape, (axis,), total.type.dtype)
-        uniform = b.neg(b.div(total, broadcast(b, classes, total.type.shape)))
+        uniform = b.neg(b.div(total, broadcast_to(b, classes, total.type.shape)))
         losses = b.add(b.mul(losses, 1.0 - label_smoothing), b.mul(uniform, label_smoothing))
     return cast(b, _over_counted(b, losses, counts, reduction), logits.type.dtype)
 

@@ -16,8 +16,8 @@ from .idioms import (
     axes_of,
     axis_of,
     back,
-    broadcast,
     broadcast_shapes,
+    broadcast_to,
     cast,
     count,
     cut,
@@ -55,7 +55,7 @@ def _variance(b: GraphBuilder, name: str, x: Value, axes: tuple[int, ...], corre
     square = b.real(b.mul(centred, b.conj(centred))) if x.type.dtype.is_complex else b.mul(centred, centred)
     total = b.reduce_sum(square, axes=axes)
     size = b.max(b.sub(count(b, shape, axes, total.type.dtype), correction), 0.0)
-    return keep(b, b.div(total, broadcast(b, size, total.type.shape)), shape, axes, keepdims)
+    return keep(b, b.div(total, broadcast_to(b, size, total.type.shape)), shape, axes, keepdims)
 
 
 @op(axes=AXES, correction=CORRECTION, keepdims=KEEP)
@@ -111,7 +111,7 @@ def _wrapped(b: GraphBuilder, indices: Value, size: Dim) -> Value:
         return indices
     if indices.type.dtype.bits < 32:
         indices = b.convert(indices, dtype=i32)  # so that index + size cannot wrap around
-    total = broadcast(b, b.size(size, indices.type.dtype), indices.type.shape)
+    total = broadcast_to(b, b.size(size, indices.type.dtype), indices.type.shape)
     return where(b, b.lt(indices, 0), b.add(indices, total), indices)
 
 
@@ -132,7 +132,7 @@ def take(b: GraphBuilder, x: Value, indices: Value, *, axis: int, mode: str) -> 
     elif mode == "wrap":
         if indices.type.dtype.bits < 32:
             indices = b.convert(indices, dtype=i32)
-        total = broadcast(b, b.size(size, indices.type.dtype), indices.type.shape)
+        total = broadcast_to(b, b.size(size, indices.type.dtype), indices.type.shape)
         remainder = b.rem(indices, total)
         indices = where(b, b.lt(remainder, 0), b.add(remainder, total), remainder)
     rank = indices.type.rank
@@ -165,7 +165,7 @@ def take_along_axis(b: GraphBuilder, x: Value, indices: Value, *, axis: int) -> 
     outer = broadcast_shapes("take_along_axis", *([v.type.shape[a] for a in others] for v in (x, indices)))
 
     def full(v: Value) -> Value:
-        return broadcast(b, v, (*outer[:axis], v.type.shape[axis], *outer[axis:]))
+        return broadcast_to(b, v, (*outer[:axis], v.type.shape[axis], *outer[axis:]))
 
     x, indices = full(x), full(_wrapped(b, indices, x.type.shape[axis]))
     return b.gather(
@@ -225,7 +225,7 @@ def _triangle(b: GraphBuilder, name: str, x: Value, diagonal: int, upper: bool) 
     column = b.iota(dtype=i32, shape=shape[-2:], axis=1)
     edge = b.add(row, diagonal) if diagonal else row
     inside = b.ge(column, edge) if upper else b.le(column, edge)
-    return where(b, broadcast(b, inside, shape), x, 0)
+    return where(b, broadcast_to(b, inside, shape), x, 0)
 
 
 @op(diagonal=DIAGONAL)

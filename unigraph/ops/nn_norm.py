@@ -14,7 +14,7 @@ from .idioms import (
     along,
     axis_of,
     back,
-    broadcast,
+    broadcast_to,
     cast,
     float_required,
     mean_of,
@@ -198,7 +198,7 @@ def batch_norm_train(
     square_sum = b.reduce_sum(b.mul(centred, centred), axes=axes)
     size = b.size(dims.product(shape[a] for a in axes))
     below = b.convert(b.sub(size, 1), dtype=dtype)
-    unbiased = b.div(square_sum, broadcast(b, below, square_sum.type.shape))
+    unbiased = b.div(square_sum, broadcast_to(b, below, square_sum.type.shape))
 
     def moved(old: Value, new: Value) -> Value:
         result = b.add(b.mul(cast(b, old, dtype), 1.0 - momentum), b.mul(new, momentum))

@@ -10,7 +10,7 @@ from ..dims import Dim
 from ..dtypes import i32
 from ..opdef import Attr, require
 from .composite import op
-from .idioms import GraphBuilder, Value, along, broadcast, cast, float_required, reshape, where, wide
+from .idioms import GraphBuilder, Value, along, broadcast_to, cast, float_required, reshape, where, wide
 
 _WINDOW = {
     "kernel": Attr("ints", doc="window size along each spatial axis"),
@@ -103,7 +103,7 @@ def avg_pool(
     counted = b.reduce_window_sum(
         b.full(1.0, y.type.dtype, grown), window=kernel, strides=strides, low=before, high=after
     )
-    return cast(b, b.div(total, broadcast(b, counted, total.type.shape)), x.type.dtype)
+    return cast(b, b.div(total, broadcast_to(b, counted, total.type.shape)), x.type.dtype)
 
 
 # -- pooling to a given size ---------------------------------------------------------------------
@@ -131,8 +131,8 @@ def _adaptive(
         longest = dims.floordiv(n + size - 1, size) + 1  # never less than the longest window
     window = (size, dims.normal(longest))
     count, step = (b.iota(dtype=i32, shape=window, axis=a) for a in (0, 1))
-    total = broadcast(b, b.size(n, i32), window)
-    parts = broadcast(b, b.size(size, i32), window)
+    total = broadcast_to(b, b.size(n, i32), window)
+    parts = broadcast_to(b, b.size(size, i32), window)
     start = b.div(b.mul(count, total), parts)
     end = b.div(b.sub(b.add(b.mul(b.add(count, 1), total), parts), 1), parts)
     place = b.add(start, step)
@@ -154,7 +154,7 @@ def adaptive_avg_pool(b: GraphBuilder, x: Value, *, output_size: tuple[Dim, ...]
         if inside is None:
             total = b.reduce_sum(values, axes=(axis,))
             size = b.convert(b.size(values.type.shape[axis]), dtype=dtype)
-            return b.div(total, broadcast(b, size, total.type.shape))
+            return b.div(total, broadcast_to(b, size, total.type.shape))
         total = b.reduce_sum(where(b, inside, values, 0.0), axes=(axis,))
         return b.div(total, b.reduce_sum(b.convert(inside, dtype=dtype), axes=(axis,)))
 

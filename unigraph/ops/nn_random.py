@@ -17,7 +17,7 @@ from ..dims import Dim
 from ..dtypes import INT, UINT, DType, bf16, dtype, f16, f32, f64, i32
 from ..opdef import Attr, require
 from .composite import op
-from .idioms import GraphBuilder, Value, broadcast, cast, cut, float_required, reshape, where
+from .idioms import GraphBuilder, Value, broadcast_to, cast, cut, float_required, reshape, where
 
 SHAPE = Attr("dims", doc="sizes of the result")
 FLOAT = Attr("dtype", f32, "f16, bf16, f32 or f64")
@@ -52,7 +52,7 @@ def _between(b: GraphBuilder, name: str, key: Value, shape: tuple[Dim, ...], kin
     if numbers and low == 0 and high == 1:
         return unit
     low, high = (v if hasattr(v, "type") else b.constant(v, kind) for v in (low, high))
-    width, low = (broadcast(b, v, unit.type.shape) for v in (b.sub(high, low), low))
+    width, low = (broadcast_to(b, v, unit.type.shape) for v in (b.sub(high, low), low))
     return b.max(low, b.add(b.mul(unit, width), low))
 
 
@@ -168,7 +168,9 @@ def random_truncated_normal(
     drawn = b.mul(b.erf_inv(u), math.sqrt(2))
     inner_low = b.nextafter(lower, b.constant(math.inf, dtype))
     inner_high = b.nextafter(upper, b.constant(-math.inf, dtype))
-    return b.min(b.max(drawn, broadcast(b, inner_low, drawn.type.shape)), broadcast(b, inner_high, drawn.type.shape))
+    return b.min(
+        b.max(drawn, broadcast_to(b, inner_low, drawn.type.shape)), broadcast_to(b, inner_high, drawn.type.shape)
+    )
 
 
 @op(rate=Attr("float", doc="probability that an element is dropped, 0 to 1"))

@@ -12,7 +12,7 @@ from ..dims import Dim
 from ..dtypes import DType, f32, i32
 from ..opdef import Attr, require
 from .composite import op
-from .idioms import GraphBuilder, Value, along, broadcast, cast, float_required, where, wide
+from .idioms import GraphBuilder, Value, along, broadcast_to, cast, float_required, where, wide
 
 NEAREST = ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
 # Half width of the kernel of each mode, in elements of the coarser grid.
@@ -43,7 +43,7 @@ class _Axis:
         return b.div(self._number(old), self._number(new))
 
     def spread(self, scalar: Value, like: Value) -> Value:
-        return broadcast(self.b, scalar, like.type.shape)
+        return broadcast_to(self.b, scalar, like.type.shape)
 
     def positions(self) -> Value:
         """Where each new element lies among the old ones, [new]."""
@@ -90,7 +90,7 @@ class _Axis:
         end = b.min(b.floor(b.add(b.add(centre, support_), 0.5)), size)
         rows = lambda v: along(b, v, shape, (0,))
         place = b.add(rows(first), b.iota(dtype=self.dtype, shape=shape, axis=1))
-        distance = b.div(b.add(b.sub(place, rows(centre)), 0.5), broadcast(b, widened, shape))
+        distance = b.div(b.add(b.sub(place, rows(centre)), 0.5), broadcast_to(b, widened, shape))
         distance = b.abs(distance)
         raw = (
             b.max(b.sub(b.full_like(distance, 1.0), distance), 0.0)
