@@ -15,10 +15,10 @@ onnx = pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper, numpy_helper
 
-F, I, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-def value(name: str, shape: Any, kind: int = F) -> Any:
+def value(name: str, shape: Any, kind: int = F32) -> Any:
     return helper.make_tensor_value_info(name, kind, shape)
 
 
@@ -97,7 +97,7 @@ def test_unnamed_sizes_get_names() -> None:
 
 
 def test_inputs_that_decide_a_rank_are_fixed() -> None:
-    proto = model([node("Unsqueeze", "x,axes", "y")], [value("x", [2]), value("axes", [1], I)], ["y"])
+    proto = model([node("Unsqueeze", "x,axes", "y")], [value("x", [2]), value("axes", [1], I64)], ["y"])
     with pytest.raises(UnsupportedError, match=r"values=\{'axes': ...\}"):
         ug.from_onnx(proto)
     assert run(proto, floats(2), values={"axes": [1]})[0].shape == (2, 1)
@@ -106,16 +106,16 @@ def test_inputs_that_decide_a_rank_are_fixed() -> None:
 
 
 def test_shapes_that_are_data() -> None:
-    proto = model([node("Reshape", "x,s", "y")], [value("x", [2, 6]), value("s", [3], I)], ["y"])
+    proto = model([node("Reshape", "x,s", "y")], [value("x", [2, 6]), value("s", [3], I64)], ["y"])
     x = floats(2, 6)
     for wanted in ((2, 2, 3), (-1, 2, 2), (0, 3, 2)):
         (y,) = run(proto, x, ints(*wanted))
         np.testing.assert_array_equal(y, x.reshape([2 if w == 0 else w for w in wanted]))
-    proto = model([node("Range", "a,b,c", "y")], [value(k, [], F) for k in "abc"], ["y"])
+    proto = model([node("Range", "a,b,c", "y")], [value(k, [], F32) for k in "abc"], ["y"])
     np.testing.assert_array_equal(run(proto, *(np.float32(v) for v in (1, 7, 2)))[0], [1, 3, 5])
     proto = model(
         [node("Slice", "x,a,b,axis", "y")],
-        [value("x", [5]), value("a", [1], I), value("b", [1], I)],
+        [value("x", [5]), value("a", [1], I64), value("b", [1], I64)],
         ["y"],
         {"axis": ints(0)},
     )
@@ -126,7 +126,7 @@ def test_shapes_that_are_data() -> None:
 
 
 def test_sequences_at_the_interface() -> None:
-    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None))
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(F32, None))
     nodes = [node("SequenceInsert", "s,x", "t"), node("ConcatFromSequence", "t", "y", axis=0)]
     proto = model(nodes, [helper.make_value_info("s", kind), value("x", [1])], ["y", "t"])
     with pytest.raises(FormatError, match="is a sequence"):
@@ -141,7 +141,7 @@ def branch(name: str, op: str) -> Any:
 
 def test_if_captures_values() -> None:
     nodes = [node("If", "c", "y", then_branch=branch("t", "Mul"), else_branch=branch("e", "Add"))]
-    proto = model(nodes, [value("c", [], B), value("x", [2])], ["y"], {"w": floats(2)})
+    proto = model(nodes, [value("c", [], BOOL), value("x", [2])], ["y"], {"w": floats(2)})
     x, w = np.ones(2, np.float32), floats(2)
     np.testing.assert_allclose(run(proto, np.bool_(True), x)[0], x * w)
     np.testing.assert_allclose(run(proto, np.bool_(False), x)[0], x + w)
@@ -157,8 +157,8 @@ def halving(condition: str) -> Any:
             node("Identity", "u", "k"),
         ],
         "body",
-        [value("i", [], I), value("c", [], B), value("v", [])],
-        [value("go", [], B), value("u", []), value("k", [])],
+        [value("i", [], I64), value("c", [], BOOL), value("v", [])],
+        [value("go", [], BOOL), value("u", []), value("k", [])],
     )
     held = {"w": np.asarray(0.5, np.float32), "one": np.asarray(1.0, np.float32), "M": np.asarray(6)}
     return model([node("Loop", "M,,x", "last,all", body=body)], [value("x", [])], ["last", "all"], held)
@@ -178,8 +178,8 @@ def test_loop_with_a_count_is_a_scan(engine: str) -> None:
     body = helper.make_graph(
         [node("Add", "v,x", "u"), node("Identity", "c", "go"), node("Identity", "u", "k")],
         "body",
-        [value("i", [], I), value("c", [], B), value("v", [2])],
-        [value("go", [], B), value("u", [2]), value("k", [2])],
+        [value("i", [], I64), value("c", [], BOOL), value("v", [2])],
+        [value("go", [], BOOL), value("u", [2]), value("k", [2])],
     )
     nodes = [node("Loop", "M,,x", "last,all", body=body)]
     graph = ug.from_onnx(model(nodes, [value("x", [2])], ["last", "all"], {"M": np.asarray(3)}))
@@ -294,7 +294,7 @@ def test_broken_models(name: str) -> None:
 
 def absurd(dims: list[int], data: bytes = b"") -> Any:
     proto = model([node("Add", "x,w", "y")], [value("x", [2])], ["y"])
-    proto.graph.initializer.append(TensorProto(name="w", data_type=F, dims=dims, raw_data=data))
+    proto.graph.initializer.append(TensorProto(name="w", data_type=F32, dims=dims, raw_data=data))
     return proto
 
 

@@ -280,7 +280,12 @@ def _to_power_of_two(n: Node, x: Value, kind: DType) -> Value:
 
 @rows("BitCast")
 def bit_cast(n: Node) -> Value:
-    return n.b.bitcast(n.value(0), dtype=FROM_ONNX[n.attr("to")])
+    """The same bits as another type; a bool is a byte."""
+    x, kind = n.value(0), FROM_ONNX[n.attr("to")]
+    x = n.b.convert(x, dtype="u8") if x.type.dtype.kind == "bool" else x
+    if kind.kind == "bool":
+        return n.b.ne(n.b.bitcast(x, dtype="u8") if x.type.dtype.name != "u8" else x, 0)
+    return x if x.type.dtype is kind else n.b.bitcast(x, dtype=kind)
 
 
 @rows("CumSum", "CumProd")
