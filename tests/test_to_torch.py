@@ -363,3 +363,11 @@ def test_float_buffers_stay_buffers() -> None:
     assert [n for n, _ in module.named_parameters()] == ["w"]
     assert {n for n, _ in module.named_buffers()} == {"scale", "steps"}
     module(torch.ones(2, 3)).sum().backward()
+
+
+def test_resize_to_a_free_size() -> None:
+    b = GraphBuilder()
+    x = b.input("x", "f32", (1, 2, "h", "w"))
+    h, w = x.type.shape[2:]
+    graph = b.build(b.resize(x, shape=(2 * h, 3 * w), mode="linear", coordinates="half_pixel"))
+    agree(graph, np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4), module=to_torch(graph))

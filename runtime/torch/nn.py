@@ -365,6 +365,8 @@ def _resize(
     fits = coordinates in ("half_pixel", "align_corners") and (cubic or (mode == "linear" and rank <= 3))
     if not fits or antialias or scales is not None or any(n == 0 for n in (*shape, *x.shape)):
         return NotImplemented
+    if any(isinstance(n, torch.SymInt) for n in shape):
+        return NotImplemented  # torch's own operators take traced sizes by a factor only
     kind = "bicubic" if cubic else _LINEAR[rank]
     return F.interpolate(x, size=shape, mode=kind, align_corners=coordinates == "align_corners")
 
