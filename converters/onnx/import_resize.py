@@ -173,6 +173,8 @@ def _as_composite(x: Value, plan: Plan) -> dict[str, Any] | None:
         return None
     if any(s is None for s in scales) and not whole:
         return None
+    if plan.mode == "nearest" and any(_is_delicate(plan, a, shape[a]) for a in spatial):
+        return None
     return {
         "shape": tuple(plan.sizes[2:]),
         "mode": plan.mode,
@@ -181,6 +183,20 @@ def _as_composite(x: Value, plan: Plan) -> dict[str, Any] | None:
         "cubic_coeff": plan.coefficient,
         "scales": None if any(s is None for s in scales) else tuple(scales),
     }
+
+
+def _is_delicate(plan: Plan, axis: int, old: Dim) -> bool:
+    """Whether an engine's rounding may decide which neighbour is nearest: positions on the border between two
+    that f32 does not hold exactly."""
+    new, given = plan.sizes[axis], plan.scales[axis]
+    if not dims.is_static(old) or not dims.is_static(new) or not old or not new:
+        return False
+    scale = new / old if given is None else given
+    if math.frexp(scale)[0] == 0.5:
+        return False
+    place = _positions(plan, axis, old, new, scale)
+    border = place if plan.nearest in ("floor", "ceil") else place + 0.5
+    return bool(np.any((np.abs(border - np.round(border)) < 1e-4) & (place > 0)))
 
 
 # -- neighbours and weights computed here ------------------------------------------------------------
