@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import tomllib
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 
