@@ -143,7 +143,7 @@ def _sgn(b: Any, x: Value) -> Value:
 
 _FLOAT = """
     exp exp2 expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh
-    erf erfc lgamma digamma
+    erf erfc lgamma
 """.split()  # noqa: SIM905
 rows(
     {

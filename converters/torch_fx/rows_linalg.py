@@ -227,7 +227,10 @@ def _pinv(b: Any, x: Value, *, atol: Any = None, rtol: Any = None, hermitian: bo
     """V diag(1/s) U^H with small singular values left out; ``hermitian`` reads the lower triangle only."""
     if hermitian:
         below = b.tril(x, diagonal=-1)
-        x = b.add(b.tril(x, diagonal=0), adjoint_of(b, below))
+        diagonal = b.mul(x, identity_like(b, x))
+        if x.type.dtype.is_complex:  # whose imaginary part counts as zero
+            diagonal = cast(b, b.real(diagonal), x.type.dtype)
+        x = b.add(b.add(below, diagonal), adjoint_of(b, below))
     s, u, vt = b.svd(x, full_matrices=False, compute_uv=True)
     real = s.type.dtype
     if rtol is None and atol is None:

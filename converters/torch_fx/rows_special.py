@@ -59,9 +59,15 @@ def _mvlgamma(b: Any, x: Value, p: int) -> Value:
     return total
 
 
+def _digamma(b: Any, x: Value) -> Value:
+    """digamma, which torch takes from the right at 0 (from the left at -0.0): an infinity, not NaN."""
+    pole = b.div(full(b, -1.0, x.type), x)
+    return b.select(b.eq(x, 0.0), b.digamma(x), pole)
+
+
 def _polygamma(b: Any, n: int, x: Value) -> Value:
     x = cast(b, x, as_float(x.type.dtype))
-    return b.digamma(x) if n == 0 else b.polygamma(full(b, float(n), x.type), x)
+    return _digamma(b, x) if n == 0 else b.polygamma(full(b, float(n), x.type), x)
 
 
 def _gcd(b: Any, x: Any, y: Any) -> Value:
@@ -101,6 +107,7 @@ rows(
         aten.special_log_ndtr: composed(_log_ndtr),
         aten.special_erfcx: composed(_erfcx),
         aten.sinc: composed(_sinc),
+        aten.digamma: composed(_digamma),
         aten.special_sinc: composed(_sinc),
         aten.logit: _logit,
         aten.special_logit: _logit,
