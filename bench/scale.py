@@ -32,7 +32,7 @@ def network(operations: int) -> ug.Graph:
     weights = [b.weight(f"w.{i}", rng.standard_normal((WIDTH, WIDTH), np.float32) / 8) for i in range(16)]
     biases = [b.weight(f"b.{i}", np.zeros(WIDTH, np.float32)) for i in range(16)]
     layer = 0
-    while len(b._edges) < operations:
+    while len(b.edges) < operations:
         with b.at(f"encoder.layer.{layer}", f"model.py:{layer % 200}"):
             x = _layer(b, x, weights, biases, layer)
         layer += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -33,8 +34,10 @@ class GraphBuilder:
     of the other operand's type. Nothing is broadcast or promoted implicitly.
     """
 
-    def __init__(self, name: str = "", symbols: Mapping[str, Constraint] | None = None):
+    def __init__(self, name: str = "", symbols: Mapping[str, Constraint] | None = None, limit: int = sys.maxsize):
+        """``limit`` is the most operations that may be added; one more is a GraphError."""
         self.name = name
+        self.limit = limit
         self.symbols: dict[str, Constraint] = dict(symbols or {})
         self.scope, self.source = "", ""
         self._inputs: list[Value] = []
@@ -133,6 +136,31 @@ class GraphBuilder:
         dim = dims.normal(dim)
         return self.constant(dim, dtype_) if dims.is_static(dim) else self.dim_size(dim=dim, dtype=dtype_)
 
+    # -- what is there so far --------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> Sequence[Value]:
+        """Inputs and keys, in order."""
+        return self._inputs
+
+    @property
+    def sources(self) -> tuple[Value, ...]:
+        """Inputs, keys, weights, states and constants."""
+        return (*self._inputs, *self._data)
+
+    @property
+    def edges(self) -> Sequence[Operation]:
+        """The operations, in order; `emit` adds to them."""
+        return self._edges
+
+    def is_taken(self, name: str) -> bool:
+        """True when an input, weight, state or labelled value has this name."""
+        return name in self._names
+
+    def is_updated(self, state: Value) -> bool:
+        """True when `update` was called for this state."""
+        return self._states.get(state) is not None
+
     def array(self, value: Value) -> np.ndarray | None:
         """The data of a constant, or None for any other value."""
         return self._data[value] if value.role == CONSTANT else None
@@ -164,6 +192,8 @@ class GraphBuilder:
             result = op.infer_types(types, attrs, tuple(regions))
         except TypeCheckError as error:
             raise self._located(error, op, types) from None
+        if len(self._edges) >= self.limit:
+            raise GraphError(f"graph {self.name!r} grows beyond {self.limit} operations")
         single = type(result) is TensorType
         outputs = (Value(result),) if single else tuple([Value(t) for t in result])
         self._edges.append(Operation(op, inputs, outputs, attrs, tuple(regions), self.scope, self.source))

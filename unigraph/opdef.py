@@ -228,8 +228,8 @@ class OpDef:
         from .builder import GraphBuilder
 
         assert self.decompose is not None
-        b = GraphBuilder(self.name)
-        b._edges = _Bounded()
+        # An attribute from a file must not make a decomposition grow without end.
+        b = GraphBuilder(self.name, limit=MAX_DECOMPOSITION)
         names = [o.strip("?*") for o in self.operands]
         values = [
             b.input(names[i] if i < len(names) and not self.variadic else f"x{i}", t.dtype, t.shape)
@@ -237,15 +237,6 @@ class OpDef:
         ]
         result = self.decompose(b, *values, **dict(attrs))
         return b.build(result if isinstance(result, tuple) else (result,), single=not isinstance(result, tuple))
-
-
-class _Bounded(list[Any]):
-    """The operations of a decomposition: an attribute from a file must not make it grow without end."""
-
-    def append(self, item: Any) -> None:
-        if len(self) >= MAX_DECOMPOSITION:
-            raise GraphError(f"a decomposition grows beyond {MAX_DECOMPOSITION} operations")
-        super().append(item)
 
 
 _registry: dict[str, OpDef] = {}

@@ -204,7 +204,7 @@ class Arguments:
                 "differentiated as written; to keep a rule, capture the gradient itself: from_jax(jax.grad(fn), ...)",
                 stacklevel=3,
             )
-        b.symbols.update({s: Constraint(min=1) for v in b._inputs for s in sorted(v.type.symbols())})
+        b.symbols.update({s: Constraint(min=1) for v in b.inputs for s in sorted(v.type.symbols())})
         return self.finish(b, outputs, out)
 
     def finish(self, b: JaxprBuilder, outputs: Sequence[Value], out: Tree) -> Graph:

@@ -13,6 +13,7 @@ from unigraph.dtypes import DType
 from unigraph.errors import Gaps, TypeCheckError, Unsupported
 from unigraph.graph import Graph, Value
 from unigraph.opdef import OpDef, registry
+from unigraph.ops import idioms
 from unigraph.types import TensorType
 
 from . import compat
@@ -80,13 +81,10 @@ class JaxprBuilder(GraphBuilder):
         return [v if v.type.shape == shape else self.broadcast_to(v, shape) for v in values]
 
     def broadcast_to(self, x: Value, shape: Sequence[Any]) -> Value:
-        if x.type.shape == tuple(shape):
-            return x
-        first = len(shape) - x.type.rank
-        return self.op("broadcast_in_dim", x, shape=shape, broadcast_dimensions=tuple(range(first, len(shape))))
+        return idioms.broadcast_to(self, x, shape)
 
     def cast(self, x: Value, dtype: DType) -> Value:
-        return x if x.type.dtype is dtype else self.op("convert", x, dtype=dtype)
+        return idioms.cast(self, x, dtype)
 
     def op(self, name: str, *operands: Value, **attrs: Any) -> Any:
         return self.emit(registry()[name], operands, attrs)

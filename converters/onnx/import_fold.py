@@ -57,9 +57,9 @@ def folded(n: Node, row: Callable[[Node], Any]) -> list[Operand] | None:
 
 
 def _small(b: GraphBuilder, results: Sequence[Operand]) -> bool:
-    if any(isinstance(x, list) for x in results) or len(b._edges) > MAX_EDGES:
+    if any(isinstance(x, list) for x in results) or len(b.edges) > MAX_EDGES:
         return False
-    types = [v.type for op in b._edges for v in op.outputs]
-    if any(op.regions for op in b._edges):
+    types = [v.type for op in b.edges for v in op.outputs]
+    if any(op.regions for op in b.edges):
         return False
     return all(t.is_static and math.prod(t.shape) <= 4 * MAX_ELEMENTS for t in types)

@@ -190,7 +190,7 @@ class Importer:
 
     def origins(self, x: Value) -> list[str]:
         """Names of the model's inputs that a value is computed from."""
-        made = {out: op for op in self.b._edges for out in op.outputs}
+        made = {out: op for op in self.b.edges for out in op.outputs}
         found, seen, left = [], set(), [x]
         while left:
             value = left.pop()

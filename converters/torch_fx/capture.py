@@ -374,8 +374,8 @@ def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
 
 def _check_sizes(b: TorchBuilder, gaps: Gaps) -> None:
     """Every size must come from an input's shape or from nonzero; one read from a tensor's values is a gap."""
-    known = set().union(*(v.type.symbols() for v in (*b._inputs, *b._data)))
-    for edge in b._edges:
+    known = set().union(*(v.type.symbols() for v in b.sources))
+    for edge in b.edges:
         for value in edge.outputs:
             unknown = value.type.symbols() - known
             if edge.op.name == "nonzero":
@@ -422,7 +422,9 @@ def _constraints(b: TorchBuilder, captured: Captured) -> None:
             new = type(new)(max(old.min, new.min), min(tops) if tops else None)
         b.symbols[str(dim)] = new
     _guarded(b, captured)
-    used: set[str] = set().union(*(v.type.symbols() for v in b._known)) if b._known else set()
+    used: set[str] = set()
+    for v in (*b.sources, *(v for edge in b.edges for v in edge.outputs)):
+        used |= v.type.symbols()
     b.symbols = {k: v for k, v in b.symbols.items() if k in used}
 
 
@@ -538,7 +540,7 @@ def _outputs(b: TorchBuilder, captured: Captured, returned: Any, states: Mapping
         else:
             leaves.append(item)
     for name, state in states.items():
-        if b._states[state] is None:
+        if not b.is_updated(state):
             raise UnigraphError(f"state {name} was to be updated but is not")
     structure = _plain(captured.out_structure([_Result(i) for i in leaves]))
     return _values(b, structure)

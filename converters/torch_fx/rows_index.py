@@ -43,7 +43,7 @@ def data_symbol(b: Any) -> str:
         for d in t.shape if t is not None else ():
             if is_unbacked(d) and getattr(d, "is_Symbol", False):
                 return str(d.name)
-    return str(b.fresh_symbol())
+    return str(b.fresh("n"))
 
 
 class _Indexed:

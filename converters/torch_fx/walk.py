@@ -67,17 +67,17 @@ class TorchBuilder(GraphBuilder):
             raise Unsupported("a random operator inside a branch or loop", "draw before it and pass the numbers in")
         if self._key is None:
             name = "key"
-            while name in self._names:
+            while self.is_taken(name):
                 name += "_"
             self._key = self.key(name)
         counter = self.constant(self._draws, "u32")
         self._draws += 1
         return self.rng_fold_in(self._key, counter)
 
-    def fresh_symbol(self) -> str:
-        """A name for the size of a data-dependent result that torch does not show."""
+    def fresh(self, stem: str) -> str:
+        """A new name: of a size that torch does not show, or of a value that stands in for a missing one."""
         self._fresh += 1
-        return f"n{self._fresh}"
+        return f"{stem}{self._fresh}"
 
 
 def scope_of(node: fx.Node) -> str:
@@ -239,8 +239,7 @@ class Walker:
         return values[0] if isinstance(expected, torch.Tensor) else values
 
     def _placeholder(self, t: TensorType) -> Value:
-        self.b._fresh += 1
-        return self.b.weight(f"unsupported.{self.b._fresh}", None, t)
+        return self.b.weight(self.b.fresh("unsupported."), None, t)
 
     def _types(self, expected: Any) -> tuple[TensorType | None, ...]:
         items = expected if isinstance(expected, (tuple, list)) else (expected,)
