@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import dims
-from .graph import BUFFER, CONSTANT, STATE, WEIGHT, Graph, Value
-from .types import TensorType
+from .graph import BUFFER, CONSTANT, STATE, WEIGHT, Graph, Operation, Value
+from .memory import Sizes, peak_bytes, type_bytes, value_bytes
 
 
 @dataclass
@@ -70,14 +70,6 @@ def bytes_text(n: int) -> str:
     return f"{size:.1f} TB"
 
 
-class _Sizes(dict[str, int]):
-    """Sizes of symbols; one that is not known, such as the count of a `nonzero`, counts as 1."""
-
-    def __missing__(self, name: str) -> int:
-        self[name] = 1
-        return 1
-
-
 @dataclass
 class _Measure:
     counts: Counter[str]
@@ -91,7 +83,7 @@ def stats(graph: Graph, sizes: Mapping[str, int] | None = None) -> Stats:
 
     Linear in the number of operations. Raises nothing of its own for a well-formed graph.
     """
-    assumed = _Sizes({s: max(c.min, c.multiple_of, 1) for s, c in graph.symbols.items()} | dict(sizes or {}))
+    assumed = Sizes({s: max(c.min, c.multiple_of, 1) for s, c in graph.symbols.items()} | dict(sizes or {}), 1)
     measure = _measure(graph, assumed, {})
     weights = [v for v in graph.data if v.role in (WEIGHT, BUFFER)]
     return Stats(
@@ -102,8 +94,8 @@ def stats(graph: Graph, sizes: Mapping[str, int] | None = None) -> Stats:
         outputs=len(graph.outputs),
         weights=len(weights),
         parameters=sum(_evaluate(v.type.size, assumed) for v in weights),
-        weight_bytes=sum(_bytes(v.type, assumed) for v in weights),
-        state_bytes=sum(_bytes(v.type, assumed) for v in graph.data if v.role == STATE),
+        weight_bytes=sum(type_bytes(v.type, assumed) for v in weights),
+        state_bytes=sum(type_bytes(v.type, assumed) for v in graph.data if v.role == STATE),
         constant_bytes=measure.constants,
         peak_bytes=measure.peak,
         depth=measure.depth,
@@ -115,50 +107,27 @@ def _evaluate(size: Any, sizes: Mapping[str, int]) -> int:
     return size if type(size) is int else int(dims.evaluate(size, sizes))
 
 
-def _bytes(type_: TensorType, sizes: Mapping[str, int]) -> int:
-    """Bytes of a value, element types narrower than a byte taking one byte."""
-    return _evaluate(type_.nbytes, sizes)
-
-
 def _measure(graph: Graph, sizes: Mapping[str, int], seen: dict[int, _Measure]) -> _Measure:
     if id(graph) in seen:  # a region used several times is measured once
         return seen[id(graph)]
     counts: Counter[str] = Counter()
-    last: dict[Value, int] = {}
-    for index, operation in enumerate(graph.edges):
-        for value in (*operation.inputs, *operation.outputs):
-            last[value] = index
-    lasting = {*graph.inputs, *graph.data, *graph.results}
-    dying: dict[int, int] = {}
-    held: dict[TensorType, int] = {}
-
-    def size(value: Value) -> int:
-        found = held.get(value.type)
-        if found is None:
-            found = held[value.type] = _bytes(value.type, sizes)
-        return found
-
-    for value, index in last.items():
-        if value not in lasting:
-            dying[index] = dying.get(index, 0) + size(value)
-    live = peak = sum(size(v) for v in graph.inputs)
-    constants = sum(size(v) for v in graph.data if v.role == CONSTANT)
+    size = value_bytes(graph, sizes)
+    constants = sum(size[v] for v in graph.data if v.role == CONSTANT)
+    held: dict[Operation, int] = {}
     depth: dict[Value, int] = {}
     longest = 0
-    for index, operation in enumerate(graph.edges):
+    for operation in graph.edges:
         counts[operation.op.name] += 1
-        inner = inside = 0
+        inside = 0
         for region in operation.regions:
             measure = _measure(region, sizes, seen)
             counts.update(measure.counts)
-            inner, inside = max(inner, measure.peak), max(inside, measure.depth)
+            held[operation] = max(held.get(operation, 0), measure.peak)
+            inside = max(inside, measure.depth)
             constants += measure.constants
-        live += sum(size(v) for v in operation.outputs)
-        peak = max(peak, live + inner)
-        live -= dying.get(index, 0)
         level = 1 + inside + max((depth.get(v, 0) for v in operation.inputs), default=0)
         longest = max(longest, level)
         for value in operation.outputs:
             depth[value] = level
-    seen[id(graph)] = _Measure(counts, peak, longest, constants)
+    seen[id(graph)] = _Measure(counts, peak_bytes(graph, graph.edges, size, held), longest, constants)
     return seen[id(graph)]

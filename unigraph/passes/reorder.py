@@ -7,27 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from .. import dims
 from ..graph import Graph, Operation, Value
-from ..types import TensorType
+from ..memory import Sizes, peak_bytes, value_bytes
 
 HINT = 64  # the size assumed for a symbol when schedules are compared
 
 
-def value_bytes(graph: Graph, sizes: Mapping[str, int] | None = None) -> dict[Value, int]:
-    """Bytes of every value, with symbols at ``sizes`` (or at HINT, within their constraints)."""
-    env = {name: _hint(c) for name, c in graph.symbols.items()} | dict(sizes or {})
-    known: dict[TensorType, int] = {}
-    result: dict[Value, int] = {}
-    for v in graph.nodes:
-        nbytes = known.get(v.type)
-        if nbytes is None:
-            size = v.type.nbytes
-            if type(size) is not int:
-                for name in dims.symbols_of(size):
-                    env.setdefault(name, HINT)
-                size = int(dims.evaluate(size, env))
-            nbytes = known[v.type] = size
-        result[v] = nbytes
-    return result
+def _sizes(graph: Graph, sizes: Mapping[str, int] | None) -> Sizes:
+    """Symbols at ``sizes``, the others at HINT within their constraints."""
+    return Sizes({name: _hint(c) for name, c in graph.symbols.items()} | dict(sizes or {}), HINT)
 
 
 def _hint(c: dims.Constraint) -> int:
@@ -36,34 +23,12 @@ def _hint(c: dims.Constraint) -> int:
 
 
 def peak_memory(graph: Graph, edges: Sequence[Operation] | None = None, sizes: Mapping[str, int] | None = None) -> int:
-    """Most bytes of inputs and produced values alive at once when edges run in this order.
+    """Most bytes of inputs and produced values alive at once when edges run in this order (`memory.peak_bytes`).
 
-    A value lives from its operation to its last reader; outputs and inputs live on. Weights and
-    constants are always there and not counted, nor is what a region holds while it runs.
+    Without ``edges`` the order is that of the graph. What a region holds while it runs is not counted:
+    no order of operations changes it.
     """
-    edges = graph.edges if edges is None else edges
-    return _peak(graph, edges, value_bytes(graph, sizes))
-
-
-def _peak(graph: Graph, edges: Sequence[Operation], size: Mapping[Value, int]) -> int:
-    last: dict[Value, int] = {}
-    for index, op in enumerate(edges):
-        for v in op.inputs:
-            last[v] = index
-        for v in op.outputs:
-            last[v] = index
-    for v in (*graph.results, *graph.inputs, *graph.data):
-        last.pop(v, None)
-    freed = [0] * len(edges)
-    for v, index in last.items():
-        freed[index] += size[v]
-    live = peak = sum(size[v] for v in graph.inputs)
-    for index, op in enumerate(edges):
-        for v in op.outputs:
-            live += size[v]
-        peak = max(peak, live)
-        live -= freed[index]
-    return peak
+    return peak_bytes(graph, graph.edges if edges is None else edges, value_bytes(graph, _sizes(graph, sizes)))
 
 
 def reorder(graph: Graph, sizes: Mapping[str, int] | None = None) -> Graph:
@@ -73,9 +38,9 @@ def reorder(graph: Graph, sizes: Mapping[str, int] | None = None) -> Graph:
     depth-first one (finish what an output needs before starting anything else). Linear up to a
     logarithm; results are the same bit for bit, as operations do not change.
     """
-    size = value_bytes(graph, sizes)
+    size = value_bytes(graph, _sizes(graph, sizes))
     candidates = [graph.edges, _greedy(graph, size), _depth_first(graph, size)]
-    best = min(candidates, key=lambda edges: _peak(graph, edges, size))  # ties keep the present order
+    best = min(candidates, key=lambda edges: peak_bytes(graph, edges, size))  # ties keep the present order
     return graph if best is graph.edges else graph.replace(edges=tuple(best))
 
 
