@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from unigraph import dtypes
 from unigraph.errors import InputError
 from unigraph.graph import CONSTANT, Graph
+from unigraph.safetensors import BY_NAME, NAME_OF
 
-from .program import Dialect, Program, harmless, jax_constant, numpy_constant, quoted
+from .literals import jax_constant, numpy_constant, numpy_dtype
+from .program import Dialect, Program, harmless, quoted
 
 _LOAD = '''
 def load_weights(path=WEIGHTS):
@@ -84,13 +87,8 @@ def _sorted(lines: list[str]) -> list[str]:
 
 def _loading(target: str, file: str, arrays: Mapping[str, Any]) -> list[str]:
     """Where the weights lie, and the function that reads them."""
-    from unigraph import dtypes
-    from unigraph.safetensors import BY_NAME, NAME_OF
-
-    from .program import _numpy_dtype
-
     kinds = sorted({NAME_OF[dtypes.dtype(np.asarray(a).dtype)] for a in arrays.values() if a is not None})
-    table = ", ".join(f'"{k}": {_numpy_dtype(BY_NAME[k])}' for k in kinds)
+    table = ", ".join(f'"{k}": {numpy_dtype(BY_NAME[k])}' for k in kinds)
     reader = _LOAD.format(
         note=" (mapped, not read)" if target == "numpy" else "",
         array="array" if target == "numpy" else "jnp.asarray(array)",

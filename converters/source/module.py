@@ -19,7 +19,8 @@ from unigraph.graph import Graph
 from unigraph.runtime.torch.dtypes import to_numpy
 from unigraph.tree import DATACLASS, DICT, NAMEDTUPLE, TUPLE, Tree
 
-from .program import INLINE, call, harmless, identifier, quoted
+from .literals import INLINE
+from .program import call, harmless, identifier, quoted
 
 _LOAD = '''
 def load_weights(path=WEIGHTS):

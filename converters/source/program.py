@@ -23,9 +23,9 @@ from unigraph.tree import DATACLASS, DICT, LEAF, LIST, NONE, Tree
 from unigraph.types import TensorType
 
 from .bundle import Bundle
+from .literals import array_text, numpy_dtype
 
 WIDTH = 112
-INLINE = 16  # elements of a constant that may stand in the text
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Program:
         if graph in seen:
             return False
         seen.add(graph)
-        if any(v.role == CONSTANT and _literal_array(a) is None for v, a in graph.data.items()):
+        if any(v.role == CONSTANT and array_text(a) is None for v, a in graph.data.items()):
             return True
         inner = [decomposition(op) for op in graph.all_edges() if op.op not in self.dialect.table.rows]
         regions = [r for op in graph.edges for r in op.regions]
@@ -250,7 +250,7 @@ class Body:
         array = self.graph.data[value]
         if value.role != CONSTANT:
             return f"weights[{quoted(value.name)}]"
-        if _literal_array(array) is None:
+        if array_text(array) is None:
             return f"weights[{quoted(self.program.store(value, array))}]"
         return self.program.dialect.constant(np.asarray(array))
 
@@ -372,7 +372,7 @@ class Body:
             lines.append(f"{name}.elementwise = True")
         length = op.attrs.get("length", 1)
         if length == 0 or hasattr(length, "free_symbols"):
-            types = [f"({self._shape(v.type)}, {_numpy_dtype(v.type.dtype)})" for v in region.outputs]
+            types = [f"({self._shape(v.type)}, {numpy_dtype(v.type.dtype)})" for v in region.outputs]
             lines.append(f"{name}.results = lambda: [{', '.join(types)}]")
         return lines
 
@@ -501,62 +501,3 @@ def _defaults(row: Row) -> dict[str, Any]:
     if not getattr(row, "__module__", "").startswith("unigraph"):
         return {}
     return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
-def _numpy_dtype(dtype: DType) -> str:
-    name = dtype.numpy.name
-    if hasattr(np, name):
-        return "np.bool_" if name == "bool" else f"np.{name}"
-    return f"ml_dtypes.{name}"
-
-
-def _literal_array(array: Any) -> str | None:
-    """The elements of a small array as text that gives the very same bits; None where there is none."""
-    array = np.asarray(array)
-    if array.size > INLINE or not array.size:
-        return None if array.size else str(array.tolist()) if array.ndim == 1 else None
-    if array.dtype.kind == "c":
-        return None
-    items = [_element(x) for x in array.reshape(-1)]
-    if any(i is None for i in items):
-        return None
-
-    def nest(shape: tuple[int, ...], flat: list[Any]) -> str:
-        if not shape:
-            return flat[0]
-        step = len(flat) // shape[0]
-        return "[" + ", ".join(nest(shape[1:], flat[i * step : (i + 1) * step]) for i in range(shape[0])) + "]"
-
-    return nest(array.shape, items)
-
-
-def _element(x: Any) -> str | None:
-    if x.dtype.kind in "biu":
-        return repr(x.item())
-    for text in (str(x), repr(float(x))):
-        try:
-            again = np.array(float(text), x.dtype)
-        except ValueError:
-            continue
-        if again.tobytes() == x.tobytes():
-            return text if np.isfinite(float(text)) else f'float("{text}")'
-    return None
-
-
-def numpy_constant(array: np.ndarray) -> str:
-    """A small array as NumPy text."""
-    return f"np.array({_literal_array(array)}, {_numpy_dtype_of(array)})"
-
-
-def jax_constant(array: np.ndarray) -> str:
-    """A small array as JAX text; 64 bits pass through NumPy, since JAX may have them switched off."""
-    name = array.dtype.name
-    if array.dtype.itemsize == 8 or not (hasattr(np, name) or name == "bfloat16"):
-        return f"jnp.asarray({numpy_constant(array)})"
-    return f"jnp.array({_literal_array(array)}, jnp.{'bool_' if name == 'bool' else name})"
-
-
-def _numpy_dtype_of(array: np.ndarray) -> str:
-    from unigraph.dtypes import dtype
-
-    return _numpy_dtype(dtype(array.dtype))
