@@ -154,10 +154,10 @@ def _unflatten(tree: Tree, leaves: Any) -> Any:
         return tuple(items)
     if tree.kind == DICT:
         return dict(zip(tree.keys, items, strict=True))
-    cls: Any = _classes.get((tree.name, tree.keys))
-    if cls is None:
+    known: Any = _classes.get((tree.name, tree.keys))
+    if known is None:
         name = tree.name if tree.name.isidentifier() and not iskeyword(tree.name) else "Structure"
-        cls = namedtuple(name, [str(k) for k in tree.keys], rename=True)  # type: ignore[misc]
-    if tree.kind == DATACLASS and dataclasses.is_dataclass(cls):
-        return cls(**dict(zip(map(str, tree.keys), items, strict=True)))
-    return cls(*items)
+        return namedtuple(name, [str(k) for k in tree.keys], rename=True)(*items)  # type: ignore[misc]
+    if tree.kind == DATACLASS:
+        return known(**dict(zip(map(str, tree.keys), items, strict=True)))
+    return known(*items)

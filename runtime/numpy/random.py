@@ -13,18 +13,15 @@ import numpy as np
 from unigraph.dtypes import DType, dtype
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
-from unigraph.ops import elementwise as e
 from unigraph.ops import random as r
 
-from .special import ROWS as SPECIAL
+from .special import erf_inv
 
 Array = np.ndarray
 Ints = tuple[int, ...]
 
 LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
-
-_erf_inv = SPECIAL[e.erf_inv]
 
 # -- block ciphers -------------------------------------------------------------------------------
 
@@ -209,7 +206,7 @@ def _normal(key: Array, kind: DType, impl: str) -> Array:
     """sqrt(2) erf_inv of a uniform number in (-1, 1)."""
     low = np.nextafter(np.asarray(-1, kind.numpy), np.asarray(0, kind.numpy))
     u = _uniform(key, kind, impl) * (np.asarray(1, kind.numpy) - low) + low
-    return np.asarray(math.sqrt(2), kind.numpy) * _erf_inv(np.maximum(low, u))
+    return np.asarray(math.sqrt(2), kind.numpy) * erf_inv(np.maximum(low, u))
 
 
 def random_gamma(key: Array, alpha: Array, log_space: bool, impl: str) -> Array:

@@ -124,7 +124,7 @@ def _erf(x: Array) -> Array:
     return np.clip(y, -1, 1).astype(x.dtype)
 
 
-def _erf_inv(x: Array) -> Array:
+def erf_inv(x: Array) -> Array:
     kind = dtype(x.dtype)
     single = kind.bits <= 32
     z = x.astype(np.float32 if single else np.float64)
@@ -381,7 +381,7 @@ def _named(name: str) -> OpDef:
 ROWS: dict[OpDef, Row] = {
     _named("erf"): _erf,
     _named("erfc"): in_double(_erfc_double),
-    _named("erf_inv"): _erf_inv,
+    _named("erf_inv"): erf_inv,
     _named("lgamma"): in_double(_lgamma),
     _named("digamma"): in_double(_digamma),
     _named("bessel_i0e"): in_double(_bessel(_I0E_SMALL, _I0E_LARGE, odd=False)),

@@ -16,7 +16,7 @@ from unigraph.opdef import OpDef
 from unigraph.ops import index as ix
 
 from .dtypes import bits, from_order, from_torch, full, is_weak, narrow, to_order, unbits, widen
-from .movement import _static_equal
+from .movement import static_equal
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]
@@ -70,7 +70,7 @@ def gather(
     hidden = collapsed_slice_dims + operand_batching_dims
     shown = [a for a in range(x.ndim) if a not in hidden]
     axis_of = dict(zip(shown, offset_dims))
-    if any(_static_equal(x.shape[a], 0) and not _static_equal(n, 0) for a, n in enumerate(slice_sizes)):
+    if any(static_equal(x.shape[a], 0) and not static_equal(n, 0) for a, n in enumerate(slice_sizes)):
         # No window fits anywhere: there is nothing to gather from (and, with no places, nothing to do).
         shape, window = iter(places), {axis_of[a]: slice_sizes[a] for a in shown}
         sizes_ = tuple(window[a] if a in window else next(shape) for a in range(len(places) + len(shown)))
@@ -79,7 +79,7 @@ def gather(
         x, indices, start_index_map, operand_batching_dims, start_indices_batching_dims, slice_sizes, mode == "fill"
     )
     # Axes taken whole stay basic axes, after the indexed ones: rows of a table are copied as rows.
-    whole = [a for a in shown if _static_equal(slice_sizes[a], x.shape[a])]
+    whole = [a for a in shown if static_equal(slice_sizes[a], x.shape[a])]
     indexed = [a for a in range(x.ndim) if a not in whole]
     part = [a for a in indexed if a in shown]
     grids = []
@@ -140,7 +140,7 @@ def scatter(
     places = indices.shape[:-1]
     hidden = inserted_window_dims + operand_batching_dims
     shown = [a for a in range(x.ndim) if a not in hidden]
-    if any(_static_equal(n, 0) for n in (*updates.shape, *x.shape)):
+    if any(static_equal(n, 0) for n in (*updates.shape, *x.shape)):
         return x
     order = [a for a in range(updates.ndim) if a not in update_window_dims] + list(update_window_dims)
     moved = bits(updates) if order == list(range(updates.ndim)) else bits(updates).permute(order)

@@ -31,10 +31,11 @@ def broadcast_in_dim(x: Tensor, shape: Sizes, broadcast_dimensions: tuple[int, .
 
 def same_sizes(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """True when the sizes are known to be the same without deciding anything about traced ones."""
-    return len(a) == len(b) and all(x is y or _static_equal(x, y) for x, y in zip(a, b))
+    return len(a) == len(b) and all(x is y or static_equal(x, y) for x, y in zip(a, b))
 
 
-def _static_equal(a: Any, b: Any) -> bool:
+def static_equal(a: Any, b: Any) -> bool:
+    """True when two sizes are known to be the same without deciding anything about traced ones."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     if isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt):
@@ -54,7 +55,7 @@ def slice_(x: Tensor, start: Sizes, limit: Sizes, strides: tuple[int, ...] | Non
     steps = strides or (1,) * x.ndim
     parts: list[slice] = []
     for n, lo, hi, step in zip(x.shape, start, limit, steps):
-        whole = _static_equal(lo, 0) and _static_equal(hi, n) and step == 1
+        whole = static_equal(lo, 0) and static_equal(hi, n) and step == 1
         parts.append(slice(None) if whole else slice(lo, hi, None if step == 1 else step))
     while parts and parts[-1] == slice(None):
         parts.pop()
@@ -78,13 +79,13 @@ def dynamic_slice(x: Tensor, *starts: Tensor, sizes: Sizes) -> Tensor:
     """Elements are picked by index: a start need not leave the device."""
     result = bits(x)
     for axis, (start, n, size) in enumerate(zip(starts, x.shape, sizes)):
-        if not _static_equal(n, size):
+        if not static_equal(n, size):
             result = result.index_select(axis, _places(start, n, size))
     return unbits(result, x.dtype)
 
 
 def dynamic_update_slice(x: Tensor, update: Tensor, *starts: Tensor) -> Tensor:
-    moving = [a for a in range(x.ndim) if not _static_equal(x.shape[a], update.shape[a])]
+    moving = [a for a in range(x.ndim) if not static_equal(x.shape[a], update.shape[a])]
     places = {a: _places(starts[a], x.shape[a], update.shape[a]) for a in moving}
     return unbits(_update(bits(x), bits(update), moving, places), x.dtype)
 
@@ -109,7 +110,7 @@ def pad(x: Tensor, value: Tensor, low: Sizes, high: Sizes, interior: tuple[int, 
 
 def pad_axis(x: Tensor, value: Tensor, axis: int, lo: int, hi: int, gap: int = 0) -> Tensor:
     n = x.shape[axis]
-    if gap and not _static_equal(n, 0):
+    if gap and not static_equal(n, 0):
         holes = value.expand(*x.shape[: axis + 1], gap, *x.shape[axis + 1 :])
         x = torch.cat([x.unsqueeze(axis + 1), holes], axis + 1).flatten(axis, axis + 1)
         x = x.narrow(axis, 0, (n - 1) * (gap + 1) + 1)
@@ -118,11 +119,11 @@ def pad_axis(x: Tensor, value: Tensor, axis: int, lo: int, hi: int, gap: int = 0
         return value.expand(*x.shape[:axis], size, *x.shape[axis + 1 :])
 
     before, after = _grown(lo), _grown(hi)
-    if not (_static_equal(before, 0) and _static_equal(after, 0)):
+    if not (static_equal(before, 0) and static_equal(after, 0)):
         blocks = [block(before), x, block(after)]
-        x = torch.cat([b for b, n in zip(blocks, (before, 1, after)) if not _static_equal(n, 0)], axis)
+        x = torch.cat([b for b, n in zip(blocks, (before, 1, after)) if not static_equal(n, 0)], axis)
     first, last = _grown(-lo), _grown(-hi)
-    if not (_static_equal(first, 0) and _static_equal(last, 0)):
+    if not (static_equal(first, 0) and static_equal(last, 0)):
         x = x.narrow(axis, first, x.shape[axis] - first - last)
     return x
 

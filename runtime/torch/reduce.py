@@ -35,7 +35,7 @@ from .dtypes import (
     widen,
 )
 from .elementwise import convert, ring
-from .movement import _static_equal, pad_axis
+from .movement import pad_axis, static_equal
 
 Tensor = torch.Tensor
 Ints = tuple[int, ...]
@@ -65,7 +65,7 @@ def _extremum(torch_function: Callable[..., Any], start: Callable[[torch.dtype],
     def row(x: Tensor, axes: Ints) -> Tensor:
         if not axes:
             return x
-        if any(_static_equal(x.shape[a], 0) for a in axes):
+        if any(static_equal(x.shape[a], 0) for a in axes):
             return full(_without(x, axes), start(x.dtype), x)
         if x.is_complex():
             return _complex_extremum(x, axes, torch_function, start)
@@ -112,7 +112,7 @@ def _bitwise(f: Callable[[Tensor, Tensor], Tensor], whole: Callable[..., Any] | 
         t = x.dtype
         x = bits(x)
         for axis in sorted(axes, reverse=True):
-            if _static_equal(x.shape[axis], 0):
+            if static_equal(x.shape[axis], 0):
                 x = torch.full(_without(x, (axis,)), start, dtype=x.dtype, device=x.device)
             else:
                 x = _fold(f, x, axis)
@@ -264,7 +264,7 @@ def _window(
         window_dilation: Ints | None,
     ) -> Tensor:
         counts = _counts(x, window, strides, low, high, base_dilation, window_dilation)
-        if any(_static_equal(n, 0) for n in counts):
+        if any(static_equal(n, 0) for n in counts):
             return full(counts, 0, x)
         values = padded(into(x), _fit(start(x.dtype), x), low, high, base_dilation)
         steps = window_dilation or (1,) * x.ndim
@@ -299,7 +299,7 @@ def _spatial(x: Tensor, window: Ints, strides: Ints) -> list[int] | None:
     """The axes that a pool must run over, if torch has a pool of that rank for x."""
     axes = [a for a in range(x.ndim) if window[a] > 1 or strides[a] > 1]
     fits = x.dtype in (torch.float32, torch.float64) and 1 <= len(axes) <= 3
-    return axes if fits and all(not _static_equal(n, 0) for n in x.shape) else None
+    return axes if fits and all(not static_equal(n, 0) for n in x.shape) else None
 
 
 def _pooled(x: Tensor, axes: list[int], pool: Callable[[Tensor], Tensor]) -> Tensor:
@@ -387,7 +387,7 @@ def reduce_window(
     xs, inits = [bits(x) for x in operands[:n]], [bits(x) for x in operands[n:]]
     counts = _counts(xs[0], window, strides, low, high, base_dilation, window_dilation)
     held = tuple(init.expand(counts) for init in inits)
-    if not any(_static_equal(c, 0) for c in counts):
+    if not any(static_equal(c, 0) for c in counts):
         spread = [padded(x, init, low, high, base_dilation) for x, init in zip(xs, inits)]
         combine = over_arrays(body, types)
         for _, at in _walk(window, strides, counts, window_dilation):
@@ -450,7 +450,7 @@ def select_and_gather_add(
     stays, start = _STAYS[select]
     counts = _counts(x, window, strides, low, high, base_dilation, window_dilation)
     t = x.dtype
-    if any(_static_equal(c, 0) for c in counts):
+    if any(static_equal(c, 0) for c in counts):
         return full(counts, 0, x)
     values = padded(widen(x), start, low, high, base_dilation)
     moves = padded(widen(tangents), 0, low, high, base_dilation)

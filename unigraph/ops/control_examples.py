@@ -81,7 +81,7 @@ def _sums(b: Any, total: Any, x: Any) -> tuple[Any, Any]:
 def _scan() -> list[Example]:
     xs = array("f32", [1, 2, 3])
     zero = array("f32", 0)
-    carried = {"length": 3, "num_consts": 0, "num_carry": 1}
+    carried: dict[str, Any] = {"length": 3, "num_consts": 0, "num_carry": 1}
     return [
         example(zero, xs, out=(array("f32", 6), array("f32", [1, 3, 6])), regions={"body": _sums}, **carried),
         example(

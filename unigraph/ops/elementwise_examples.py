@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -197,7 +198,7 @@ EXAMPLES: dict[str, Callable[[], list[Example]]] = {
     "round": lambda: [_one(d, [0.5, 1.5, 2.5, -0.5, -1.5, 0.25], [0, 2, 2, -0.0, -2, 0], mode="even") for d in ("f32", "f64", "bf16", "f16")] + [_one(d, [0.5, 1.5, 2.5, -0.5, -1.5, 0.25], [1, 2, 3, -1, -2, 0], mode="away") for d in ("f32", "f64", "bf16")] + [_one("f32", [0.49999997, INF, NAN, 8388609.0], [0, INF, NAN, 8388609.0], mode="away")],
     "is_finite": lambda: [_one(d, _EDGES, [1, 1, 1, 1, 1, 1, 0, 0, 0], "bool") for d in ("f32", "f64", "bf16", "f16")],
     "reduce_precision": lambda: [_one("f32", [1.0, 1.2345678, 1e30, -0.0, NAN], [1.0, 1.234375, INF, -0.0, NAN], exponent_bits=5, mantissa_bits=10), _one("f64", [1.0, 1.0 + 2**-30], [1.0, 1.0], exponent_bits=8, mantissa_bits=23), _one("bf16", [1.0078125], [1.0], exponent_bits=8, mantissa_bits=3)],
-    **{name: (lambda name=name: _unary(name)) for name in (*_UNARY_RANGES, *_FLOAT_RANGES)},
+    **{name: partial(_unary, name) for name in (*_UNARY_RANGES, *_FLOAT_RANGES)},
     "igamma": lambda: [example(array(d, [0.5, 1.0, 2.5, 10.0]), array(d, [0.25, 2.0, 2.5, 8.0])) for d in ("f32", "f64")] + [_told("f32", [1.0, -1.0], [0.0, 1.0], [0.0, NAN])],
     "igammac": lambda: [example(array(d, [0.5, 1.0, 2.5, 10.0]), array(d, [0.25, 2.0, 2.5, 8.0])) for d in ("f32", "f64")] + [_told("f32", [1.0, -1.0], [0.0, 1.0], [1.0, NAN])],
     "igamma_grad_a": lambda: [example(array(d, [0.5, 1.0, 2.5, 10.0]), array(d, [0.25, 2.0, 2.5, 8.0])) for d in ("f32", "f64")],
@@ -215,7 +216,7 @@ EXAMPLES: dict[str, Callable[[], list[Example]]] = {
     "population_count": lambda: [_one("i8", _I8, [1, 8, 0, 1, 7]), _one("u32", [0, 2**32 - 1], [0, 32]), _one("i64", [-1, 5], [64, 2]), _one("u64", [2**64 - 1], [64])],
     "clz": lambda: [_one("i8", _I8, [0, 0, 8, 7, 1]), _one("u32", [0, 1, 2**31], [32, 31, 0]), _one("i64", [1, -1, 0], [63, 0, 64]), _one("u16", [255], [8])],
     "mulhi": lambda: [_told("u32", [2**32 - 1, 3], [2**32 - 1, 5], [2**32 - 2, 0]), _told("i32", [-(2**31), -1], [2, 1], [-1, -1]), _told("u64", [2**64 - 1], [2**64 - 1], [2**64 - 2]), _told("i64", [-(2**63), 2**62], [4, 4], [-2, 1]), _told("i8", [-128], [-128], [64])],
-    **{name: (lambda name=name: _compare(name)) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{name: partial(_compare, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "eq_to": lambda: _total([False, True, False, False, False]),
     "lt_to": lambda: _total([True, False, False, True, True]),
     "le_to": lambda: _total([True, True, False, True, True]),

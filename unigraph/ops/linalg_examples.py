@@ -106,7 +106,7 @@ def _tridiagonal_solve() -> list[Example]:
 
 def _full_rank(dtype: str, *shape: int) -> np.ndarray:
     """Data whose reflectors are well determined: in a matrix that lacks rank the last is rounding noise."""
-    return _values(dtype, *shape) + array(dtype, 2 * np.eye(*shape[-2:]))
+    return _values(dtype, *shape) + array(dtype, 2 * np.eye(shape[-2], shape[-1]))
 
 
 def _qr() -> list[Example]:
