@@ -20,8 +20,12 @@ class JaxTable(Table):
     name = "jax"
 
     def constant(self, array: Any, type_: TensorType) -> Any:
-        """A jax array; 64-bit data stays so only where x64 is on."""
-        return jnp.asarray(fit(array, "a constant"))
+        """A jax array; 64-bit data stays so only where x64 is on.
+
+        Numbers stay NumPy's: traced, they become literals, which the body of a reduction may hold.
+        """
+        fitting = fit(array, "a constant")
+        return fitting if fitting.ndim == 0 else jnp.asarray(fitting)
 
     def call(self, operation: Operation, row: Row, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if operation.op in random.KEYED:
