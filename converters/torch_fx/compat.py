@@ -1,4 +1,7 @@
-"""Everything that leans on torch's private names, so that a new torch version is met in one file."""
+"""Names of torch that are not public, or that some versions lack: those that capture and export of programs need.
+
+What the engine needs too stands in runtime/torch/compat.py; a new torch version is met in these two files.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,16 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    StatelessSymbolicContext,
+)
 from torch.utils import _pytree as pytree
 
+from unigraph.runtime.torch.compat import fake_mode
+
 DATA_DEPENDENT: tuple[type[Exception], ...] = (GuardOnDataDependentSymNode,)
-_TRACED_VALUE = "trying to get a value out of"
 
 
 def is_data_dependent(error: BaseException) -> bool:
@@ -127,17 +135,13 @@ def leaves_of_node(x: Any) -> list[Any] | None:
 
 def fake_inputs(tensors: list[torch.Tensor], dynamic: list[set[int]]) -> tuple[list[torch.Tensor], Any]:
     """Fake tensors in one mode; the named axes of each get symbolic sizes. Also gives the shape environment."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-
-    env = ShapeEnv()
-    mode = FakeTensorMode(shape_env=env, allow_non_fake_inputs=True)
+    mode = fake_mode()
     result: list[torch.Tensor] = []
     for tensor, axes in zip(tensors, dynamic, strict=True):
         kinds = [DimDynamic.DYNAMIC if a in axes else DimDynamic.STATIC for a in range(tensor.ndim)]
         context: Any = StatelessSymbolicContext(dynamic_sizes=kinds)  # type: ignore[arg-type]
         result.append(mode.from_tensor(tensor, symbolic_context=context))
-    return result, env
+    return result, mode.shape_env
 
 
 def guards_of(ep: Any) -> tuple[Any, ...]:

@@ -13,9 +13,8 @@ from unigraph.dtypes import DType, bool_, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast, ones_at, reshape, transpose
+from unigraph.runtime.torch.dtypes import FROM_TORCH, TO_TORCH
 from unigraph.types import TensorType
-
-from .tensors import FROM_TORCH, TO_TORCH
 
 _WRAPPED = {bool: torch.bool, int: torch.int64, complex: torch.complex64}
 _COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}

@@ -1,4 +1,8 @@
-"""What leans on names of torch that are not public, or that some versions lack."""
+"""Names of torch that are not public, or that some versions lack: those that running and tracing a table need.
+
+What only capture and export of programs need stands in converters/torch_fx/compat.py, which builds on this
+module; no other module of unigraph uses such names.
+"""
 
 from __future__ import annotations
 
