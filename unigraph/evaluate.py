@@ -24,7 +24,7 @@ class Table:
     A row is called as ``row(*operands, **attributes, **regions)`` and returns one array, or a tuple
     for an op with several outputs; a region arrives as a callable ``region(*arrays) -> tuple``.
     Keys are their uint32 data with trailing words. Symbolic sizes in attributes arrive resolved.
-    A composite without a row runs as its decomposition.
+    A composite without a row, or whose row returns NotImplemented, runs as its decomposition.
     """
 
     name = ""
@@ -99,6 +99,7 @@ class _Step:
         "row",
         "single",
         "sized",
+        "uneven",
     )
 
     def __init__(self, operation: Operation, slots: Mapping[Value, int], table: Table):
@@ -113,8 +114,22 @@ class _Step:
         self.sized = [k for k, v in self.kwargs.items() if _symbolic(v)]
         self.regions = [Program(r, table) for r in operation.regions]
         self.free: tuple[int, ...] = ()
-        self.single = "tuple" not in operation.op.properties and len(operation.outputs) == 1
+        self.single = operation.op.gives_one(len(operation.outputs))
         self.binds: tuple[tuple[int, TensorType], ...] = ()
+        # Operands whose sizes are equal only if symbols say so: looked at in every call, because a
+        # framework would broadcast where they are not.
+        shapes = {v.type.shape for v in operation.inputs if v.type.rank}
+        self.uneven = len(shapes) > 1 and not _EVEN.isdisjoint(operation.op.properties)
+
+    def decomposed(self, table: Table) -> Program:
+        """The decomposition, prepared when first needed."""
+        if self.inner is None:
+            self.inner = Program(decomposition(self.operation), table)
+        return self.inner
+
+
+# Words of ops whose operands (those that are not scalars) share one shape.
+_EVEN = frozenset(("elementwise", "select", "clamp"))
 
 
 def _symbolic(x: Any) -> bool:
@@ -198,18 +213,17 @@ class Program:
                     if step.regions:
                         regions = tuple(table.region(r, sizes) for r in step.regions)
                         kwargs.update(step.operation.op.region_kwargs(regions))
-                if step.row is None:
-                    assert step.inner is not None
-                    for slot, item in zip(
-                        step.outputs, table.composite(step.operation, step.inner, args, sizes), strict=True
-                    ):
-                        env[slot] = item
+                if step.uneven:
+                    self._same_shapes(step.operation, args)
+                result: Any = NotImplemented
+                if step.row is not None:
+                    result = table.call(step.operation, step.row, args, kwargs)
+                if result is NotImplemented:
+                    result = tuple(table.composite(step.operation, step.decomposed(table), args, sizes))
                 elif step.single:
-                    env[step.outputs[0]] = table.call(step.operation, step.row, args, kwargs)
-                else:
-                    items = table.call(step.operation, step.row, args, kwargs)
-                    for slot, item in zip(step.outputs, items, strict=True):
-                        env[slot] = item
+                    result = (result,)
+                for slot, item in zip(step.outputs, result, strict=True):
+                    env[slot] = item
                 for slot, type_ in step.binds:
                     dims.bind(type_.shape, self._sizes(env[slot], type_), sizes, f"result of {step.operation.op.name}")
                 for slot in step.free:
@@ -219,6 +233,14 @@ class Program:
         except Exception as error:
             raise _located(error, step.operation if step else None, table.name) from error
         return tuple([env[i] for i in self._results])
+
+    def _same_shapes(self, operation: Operation, args: Sequence[Any]) -> None:
+        """Raise InputError when operands that must share a shape do not, now that sizes are known."""
+        shapes = [self._sizes(x, v.type) for x, v in zip(args, operation.inputs) if v.type.rank]
+        known = {tuple(s) for s in shapes if all(type(n) is int for n in s)}
+        if len(known) > 1:
+            given = " and ".join(str(list(s)) for s in sorted(known))
+            raise InputError(f"{operation!r} needs operands of one shape; these sizes make them {given}")
 
     def _sizes(self, x: Any, type_: TensorType) -> Sequence[Any]:
         shape = tuple(self.table.shape(x))

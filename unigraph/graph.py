@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -210,7 +210,3 @@ class Graph:
             f"<Graph {self.name or 'unnamed'}: {len(self.inputs)} inputs, {len(self.edges)} operations, "
             f"{len(self.outputs)} outputs, {len(self.weights)} weights>"
         )
-
-
-def tensor_types(values: Iterable[Value]) -> tuple[TensorType, ...]:
-    return tuple(v.type for v in values)

@@ -170,6 +170,10 @@ class OpDef:
     def is_composite(self) -> bool:
         return self.decompose is not None
 
+    def gives_one(self, outputs: int) -> bool:
+        """True when builder and rows give the one output bare: never for ops whose number of outputs varies."""
+        return outputs == 1 and "tuple" not in self.properties
+
     @property
     def examples(self) -> list[Example]:
         """The runnable examples (made when asked for, so that importing stays cheap)."""
@@ -269,7 +273,11 @@ def define(
     properties: str = "",
     family: str = "",
 ) -> OpDef:
-    """Make a core op and register it. ``properties`` are words: elementwise, commutative, ..."""
+    """Make a core op and register it.
+
+    ``properties`` are words: ``elementwise`` (Python scalars as operands become constants), ``commutative``,
+    ``identity`` (the operands themselves), ``tuple`` (rows always give a tuple, see `OpDef.gives_one`).
+    """
     words = frozenset(properties.split())
     return register(OpDef(name, operands, attrs or {}, infer, doc, examples, regions, words, None, family))
 

@@ -24,11 +24,6 @@ def structure(x: Any) -> Tree:
     return _node(treedef, [p for p, _ in paths], 0)
 
 
-def from_treedef(treedef: Any) -> Tree:
-    """`structure` of any value with this treedef."""
-    return structure(jax.tree_util.tree_unflatten(treedef, [0] * treedef.num_leaves))
-
-
 def _node(treedef: Any, paths: Sequence[Any], depth: int) -> Tree:
     data = treedef.node_data()
     if data is None:

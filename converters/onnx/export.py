@@ -96,7 +96,7 @@ class OnnxTable(Table):
         except Unsupported as refusal:
             self.refuse(operation.op.name, refusal, operation.where or o.scope)
             stand_ins = tuple(self._stand_in(t) for t in types)
-            single = "tuple" not in operation.op.properties and len(types) == 1
+            single = operation.op.gives_one(len(types))
             return stand_ins[0] if single else stand_ins
         finally:
             o.scope, o.operation = before, outer
@@ -116,7 +116,7 @@ class OnnxTable(Table):
         """What the composite whose row runs means, written out."""
         operation = self.o.operation
         results = Program(decomposition(operation), self).run(args, symbols=self.symbols)
-        return results if "tuple" in operation.op.properties or len(operation.outputs) > 1 else results[0]
+        return results[0] if operation.op.gives_one(len(operation.outputs)) else results
 
     def refuse(self, name: str, refusal: Unsupported, where: str) -> None:
         if isinstance(refusal, NeedsOpset):

@@ -173,7 +173,7 @@ class Program:
             body.bound[name] = body.fresh(name)
         body.operations()
         results = [body.use(v) for v in inner.outputs]
-        single = len(op.outputs) == 1 and "tuple" not in op.op.properties
+        single = op.op.gives_one(len(op.outputs))
         body.lines.append(f"return {results[0] if single else _tuple(results)}")
         attributes = ", ".join(
             f"{k}={self.literal(v, {})}" for k, v in op.attrs.items() if v is not None and not _wide(v)
@@ -334,7 +334,7 @@ class Body:
             if op.op in program.dialect.keyed:
                 arguments.append(f'impl="{op.inputs[0].type.dtype.name[4:-1]}"')
             arguments += self._regions(op)
-        single = len(op.outputs) == 1 and "tuple" not in op.op.properties
+        single = op.op.gives_one(len(op.outputs))
         used = [self.name(v, _short(v.name) if v.name else _result_name(op)) for v in op.outputs]
         target = "" if not used else used[0] if single else ", ".join(used) if len(used) > 1 else f"({used[0]},)"
         self.lines += call(f"{target} = {function}" if target else function, arguments)

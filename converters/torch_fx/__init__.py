@@ -11,6 +11,7 @@ _FAMILIES = (
     "polynomial",
     "activation",
     "movement",
+    "creation",
     "index",
     "reduce",
     "groups",

@@ -31,11 +31,6 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 # -- block ciphers -------------------------------------------------------------------------------
 
 
-def _signed32(n: int) -> int:
-    n &= MASK
-    return n - (1 << 32) if n >> 31 else n
-
-
 def _threefry(k0: Tensor, k1: Tensor, x0: Tensor, x1: Tensor) -> tuple[Tensor, Tensor]:
     """Threefry-2x32 with 20 rounds (Salmon et al. 2011) on the words behind i32, operands broadcast."""
     keys = (k0, k1, k0 ^ k1 ^ 0x1BD11BDA)

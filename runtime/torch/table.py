@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from unigraph.errors import Gaps
-from unigraph.evaluate import Program, Row, Table, decomposition
+from unigraph.evaluate import Program, Row, Table
 from unigraph.graph import Graph, Operation
-from unigraph.opdef import OpDef
 from unigraph.types import TensorType
 
 from . import collective, contract, control, elementwise, index, linalg, movement, nn, random, reduce, sort, special
@@ -23,10 +21,6 @@ class TorchTable(Table):
 
     name = "torch"
 
-    def __init__(self, *parts: Mapping[OpDef, Row]):
-        super().__init__(*parts)
-        self._program = functools.lru_cache(maxsize=1024)(lambda graph: Program(graph, self))
-
     def constant(self, array: Any, type_: TensorType) -> Any:
         """A tensor over the memory of ``array``."""
         return from_numpy(array)
@@ -34,14 +28,7 @@ class TorchTable(Table):
     def call(self, operation: Operation, row: Row, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if operation.op in random.KEYED:
             kwargs = {**kwargs, "impl": operation.inputs[0].type.dtype.name[4:-1]}
-        result = row(*args, **kwargs)
-        return self.decomposed(operation, args) if result is NotImplemented else result
-
-    def decomposed(self, operation: Operation, args: list[Any]) -> Any:
-        """A composite that torch's own function does not fit, run as what it stands for."""
-        results = self._program(decomposition(operation)).run(args)
-        single = len(operation.outputs) == 1 and "tuple" not in operation.op.properties
-        return results[0] if single else results
+        return row(*args, **kwargs)
 
     def region(self, program: Program, symbols: Mapping[str, Any]) -> Row:
         return control.Region(program, symbols)

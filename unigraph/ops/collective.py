@@ -43,7 +43,6 @@ def _op(
         doc,
         attrs={**attrs, "axis_name": AXIS_NAME, "axis_size": AXIS_SIZE},
         examples=examples,
-        properties="collective",
         family="collective",
     )
 

@@ -20,7 +20,7 @@ REAL = (BOOL, INT, UINT, FLOAT)
 INEXACT = (FLOAT, COMPLEX)
 
 
-_op = family("reduce", "reduction")
+_op = family("reduce")
 
 
 def _takes(label: str, t: TensorType, kinds: tuple[str, ...]) -> None:

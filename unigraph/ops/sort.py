@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from .. import dims
 from ..dims import Dim
-from ..dtypes import BOOL, COMPLEX, FLOAT, INT, UINT, DType, c64, c128, f32, f64, i32
+from ..dtypes import FLOAT, INT, UINT, DType, c64, c128, f32, f64, i32
 from ..opdef import Attr, family
 from ..types import TensorType, same_shape
 from .shapes import at_most, no_key, not_negative, one_axis, refuse
-
-KEYS = (BOOL, INT, UINT, FLOAT, COMPLEX)
-
 
 _op = family("sort")
 
