@@ -50,7 +50,9 @@ class _Function:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.held = [v for v in graph.data if v.role in NAMED]
+        # What nothing reads is no parameter: jax.grad would stumble over its integers.
+        read = {v for op in graph.edges for v in op.inputs} | set(graph.results) | {s for s, _ in graph.states}
+        self.held = [v for v in graph.data if v.role in NAMED and v in read]
         self._programs: dict[bool, Program] = {}
         TABLE.check(graph, "conversion to JAX")
 
