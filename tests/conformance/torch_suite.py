@@ -1,10 +1,11 @@
 """PyTorch's operator database: each sample captured, saved, loaded, run on an engine, judged against eager torch.
 
-A case is ``dtype/operator`` over the first samples of one OpInfo: `SAMPLES` of them in float32 (the
-variable UNIGRAPH_SAMPLES asks for up to four), one in the other dtypes. Values are judged as the peers in the baselines were: within `SCALE` times the
-tolerances of torch.testing, of eager torch in the sample's own precision or in double precision (where
-eager itself is further off). Operators that leave a sign or phase free are compared after the
-function that op_db itself applies before it compares (``output_process_fn_grad``).
+A case is ``dtype/operator`` over the first samples of one OpInfo: `SAMPLES` of them in float32 (the variable
+UNIGRAPH_SAMPLES asks for up to four), one in the other dtypes. Values are judged as the peers in the
+baselines were: within `SCALE` times the tolerances of torch.testing, of eager torch in the sample's own
+precision or in double precision (where eager itself is further off). Operators that leave a sign or phase
+free are compared after the function that op_db itself applies before it compares
+(``output_process_fn_grad``).
 """
 
 from __future__ import annotations
