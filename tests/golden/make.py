@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def graph() -> Graph:
-    """A small network that uses what a file can hold: symbols, weights, a state, a key, constants
+    """A small network that uses what a file can hold: symbols, weights, a buffer, a state, a key, constants
     inside and beside the graph, branches, a loop, composites, scopes, nested inputs and outputs."""
     rng = np.random.default_rng(0)
     b = GraphBuilder("golden", {"batch": Constraint(1, 64)})
@@ -30,12 +30,14 @@ def graph() -> Graph:
     w1 = b.weight("layers.0.weight", rng.standard_normal((16, 8)).astype(np.float32) / 4)
     b1 = b.weight("layers.0.bias", rng.standard_normal(16).astype(np.float32) / 4)
     w2 = b.weight("layers.1.weight", rng.standard_normal((8, 16)).astype(np.float32) / 4)
+    scale = b.buffer("scale", np.full((), 2.0, np.float32))
     calls = b.state("calls", np.zeros((), np.int32))
     table = b.constant(rng.standard_normal((256, 8)).astype(np.float32))
     with b.at("layers.0", "golden.py:1"):
         h = b.gelu(b.linear(x, w1, b1), approximate="tanh")
     with b.at("layers.1", "golden.py:2"):
         y = b.layer_norm(b.linear(h, w2), normalized_rank=1, epsilon=1e-5)
+        y = b.mul(y, b.broadcast_in_dim(scale, shape=y.type.shape, broadcast_dimensions=()))
     with b.at("branch", "golden.py:3"):
         draw = b.random_bernoulli(key, shape=(), p=0.5)
         (y,) = b.cond(draw, y, branches=[lambda c, v: c.tanh(v), lambda c, v: c.logistic(v)])
