@@ -275,8 +275,9 @@ def define(
 ) -> OpDef:
     """Make a core op and register it.
 
-    ``properties`` are words: ``elementwise`` (Python scalars as operands become constants), ``commutative``,
-    ``identity`` (the operands themselves), ``tuple`` (rows always give a tuple, see `OpDef.gives_one`).
+    ``properties`` are words that passes and engines read, often as sets: ``elementwise`` (Python scalars as
+    operands become constants), ``commutative``, ``identity`` (the operands themselves), ``tuple`` (rows always
+    give a tuple, see `OpDef.gives_one`), and the kind of op, such as ``unary`` or ``reduction``.
     """
     words = frozenset(properties.split())
     return register(OpDef(name, operands, attrs or {}, infer, doc, examples, regions, words, None, family))

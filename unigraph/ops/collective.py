@@ -43,6 +43,7 @@ def _op(
         doc,
         attrs={**attrs, "axis_name": AXIS_NAME, "axis_size": AXIS_SIZE},
         examples=examples,
+        properties="collective",
         family="collective",
     )
 

@@ -15,7 +15,7 @@ Ints = tuple[int, ...]
 OUT_DTYPE = Attr("dtype", None, "dtype of the result and of the accumulation; None: that of the operands")
 
 
-_op = family("contract")
+_op = family("contract", "contraction")
 
 
 def _out_dtype(name: str, x: TensorType, y: TensorType, kinds: tuple[str, ...], out: DType | None) -> DType:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Types = tuple[TensorType, ...]
 
 
-_control = family("control", "tuple")
+_control = family("control", "control tuple")
 
 
 def _op(

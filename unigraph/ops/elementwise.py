@@ -258,6 +258,7 @@ select = _op(
     _select,
     "Case number `which`, elementwise: with two cases, False takes the first and True the second "
     "(the order of lax.select_n). `which` out of range is clamped.",
+    words="select",
 )
 
 
@@ -277,6 +278,7 @@ clamp = _op(
     "low, x, high",
     _clamp,
     "min(max(x, low), high), elementwise; NaN in any operand gives NaN.",
+    words="clamp",
 )
 
 # -- types ---------------------------------------------------------------------------------------
@@ -295,7 +297,7 @@ convert = _op(
     "gives 0; integer to integer wraps; to bool is x != 0; complex to real drops the imaginary part; "
     "to a shorter float rounds half to even.",
     attrs={"dtype": Attr("dtype", doc="the new dtype")},
-    words="elementwise",
+    words="elementwise unary",
 )
 
 
@@ -329,7 +331,7 @@ complex_ = _op(
     "re, im",
     _like("complex", (FLOAT,), lambda d: _to_complex(d)),
     "re + i im; f32 gives c64, f64 gives c128.",
-    words="elementwise",
+    words="elementwise binary",
 )
 real = unary("real", (COMPLEX,), "Real part.", result=lambda d: d.real)
 imag = unary("imag", (COMPLEX,), "Imaginary part.", result=lambda d: d.real)

@@ -19,7 +19,7 @@ from .shapes import at_most, distinct_axes, is_sorted, no_key, not_negative, ref
 COMBINERS = ("replace", "add", "sub", "mul", "min", "max")
 
 
-_op = family("index")
+_op = family("index", "index")
 
 
 def _rising(label: str, what: str, axes: Sequence[int], rank: int) -> None:

@@ -17,7 +17,7 @@ INEXACT = (f32, f64, c64, c128)
 Result = TensorType | tuple[TensorType, ...]
 
 
-_op = family("linalg")
+_op = family("linalg", "linalg")
 
 
 def _matrix(name: str, x: TensorType) -> tuple[tuple[Dim, ...], Dim, Dim]:

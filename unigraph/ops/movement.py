@@ -9,7 +9,7 @@ from ..opdef import Attr, family
 from ..types import TensorType, same_shape
 from .shapes import at_most, dilated, distinct_axes, is_sorted, no_key, not_negative, one_axis, refuse
 
-_op = family("movement")
+_op = family("movement", "movement")
 
 
 def _sizes(label: str, shape: tuple[Dim, ...]) -> None:

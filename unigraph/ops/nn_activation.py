@@ -26,6 +26,8 @@ from .idioms import (
     without,
 )
 
+ELEMENTWISE = "unary_composite"
+
 
 def activation(doc: str, **attrs: Attr) -> Callable[[Callable[..., Value]], OpDef]:
     """Decorator: a function of one float, written on f32 or wider, as a composite of any float."""
@@ -44,6 +46,7 @@ def activation(doc: str, **attrs: Attr) -> Callable[[Callable[..., Value]], OpDe
             doc,
             attrs=attrs,
             examples=lambda: family_examples("composite")[name](),
+            properties=ELEMENTWISE,
         )
 
     return make
@@ -52,19 +55,19 @@ def activation(doc: str, **attrs: Attr) -> Callable[[Callable[..., Value]], OpDe
 # -- piecewise linear: exact in any dtype --------------------------------------------------------
 
 
-@op()
+@op(ELEMENTWISE)
 def relu(b: GraphBuilder, x: Value) -> Value:
     """max(x, 0), for floats and integers; NaN stays NaN."""
     return b.max(x, 0)
 
 
-@op()
+@op(ELEMENTWISE)
 def relu6(b: GraphBuilder, x: Value) -> Value:
     """min(max(x, 0), 6) (Howard et al. 2017, MobileNets); NaN stays NaN."""
     return b.min(b.max(x, 0), 6)
 
 
-@op(low=Attr("float", -1.0, "lower bound"), high=Attr("float", 1.0, "upper bound"))
+@op(ELEMENTWISE, low=Attr("float", -1.0, "lower bound"), high=Attr("float", 1.0, "upper bound"))
 def hardtanh(b: GraphBuilder, x: Value, *, low: float, high: float) -> Value:
     """min(max(x, low), high); NaN stays NaN."""
     require(low <= high, "hardtanh_bounds", f"low {low} must not be above high {high}")
@@ -72,7 +75,7 @@ def hardtanh(b: GraphBuilder, x: Value, *, low: float, high: float) -> Value:
     return b.min(b.max(x, low), high)
 
 
-@op(lambd=Attr("float", 0.5, "half width of the gap"))
+@op(ELEMENTWISE, lambd=Attr("float", 0.5, "half width of the gap"))
 def softshrink(b: GraphBuilder, x: Value, *, lambd: float) -> Value:
     """x - lambd above lambd, x + lambd below -lambd, 0 between; NaN stays NaN."""
     float_required("softshrink", x)
@@ -82,7 +85,7 @@ def softshrink(b: GraphBuilder, x: Value, *, lambd: float) -> Value:
     return where(b, b.gt(x, lambd), b.sub(x, lambd), below)
 
 
-@op(lambd=Attr("float", 0.5, "half width of the gap"))
+@op(ELEMENTWISE, lambd=Attr("float", 0.5, "half width of the gap"))
 def hardshrink(b: GraphBuilder, x: Value, *, lambd: float) -> Value:
     """0 where -lambd <= x <= lambd, else x; NaN stays NaN."""
     float_required("hardshrink", x)
@@ -90,6 +93,7 @@ def hardshrink(b: GraphBuilder, x: Value, *, lambd: float) -> Value:
 
 
 @op(
+    ELEMENTWISE,
     threshold=Attr("scalar", doc="largest value that is replaced"),
     value=Attr("scalar", doc="what replaces it"),
 )

@@ -83,6 +83,7 @@ def _bound(value: float, dtype: DType) -> float | int:
 
 
 @op(
+    "unary_composite",
     low=Attr("scalar", None, "lower bound; None: none"),
     high=Attr("scalar", None, "upper bound; None: none"),
 )

@@ -17,7 +17,7 @@ ALGORITHMS = ("default", "philox", "three_fry")
 WORDS = (u8, u16, u32, u64)
 
 
-_op = family("random")
+_op = family("random", "random")
 
 
 IMPL = Attr("str", doc="the generator of the key", choices=IMPLS)

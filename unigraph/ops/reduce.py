@@ -20,7 +20,7 @@ REAL = (BOOL, INT, UINT, FLOAT)
 INEXACT = (FLOAT, COMPLEX)
 
 
-_op = family("reduce")
+_op = family("reduce", "reduction")
 
 
 def _takes(label: str, t: TensorType, kinds: tuple[str, ...]) -> None:
