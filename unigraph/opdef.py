@@ -129,6 +129,9 @@ def example(
     return Example(tuple(np.asarray(i) for i in inputs), attrs, outputs, regions or {}, note, key_impl)
 
 
+_POINTWISE = frozenset(("elementwise", "select", "clamp", "identity"))  # property words
+
+
 class OpDef:
     """An op. Compared by identity; made only by `define` and `composite`.
 
@@ -169,6 +172,12 @@ class OpDef:
     @property
     def is_composite(self) -> bool:
         return self.decompose is not None
+
+    @property
+    def is_pointwise(self) -> bool:
+        """True when each element of the result depends on one element of each operand: the row takes arrays
+        of any one shape, also where a region's types say scalar."""
+        return not _POINTWISE.isdisjoint(self.properties)
 
     def gives_one(self, outputs: int) -> bool:
         """True when builder and rows give the one output bare: never for ops whose number of outputs varies."""

@@ -14,8 +14,6 @@ from .complex_handles import Complex, any_complex, constant
 from .emitter import Emitter
 from .handles import Array
 
-_POINTWISE = frozenset(["elementwise", "select", "clamp", "identity"])
-
 
 def lifted(o: Emitter, body: Graph, xs: Sequence[Array], shape: Sequence[Any]) -> list[Array]:
     """The body's outputs for arrays of one shape in place of its scalars.
@@ -37,9 +35,9 @@ def lifted(o: Emitter, body: Graph, xs: Sequence[Array], shape: Sequence[Any]) -
                 if any(v.type.rank for v in (*op.inputs, *op.outputs)):
                     raise Unsupported(f"a combining body that uses {op.op.name}")
                 results: Any = args[0]
-            elif op.op.properties & _POINTWISE and any_complex([v.type for v in (*op.inputs, *op.outputs)]):
+            elif op.op.is_pointwise and any_complex([v.type for v in (*op.inputs, *op.outputs)]):
                 results = o.complex_rows[op.op](o, *args, **op.attrs)
-            elif op.op.properties & _POINTWISE and op.op in rows:
+            elif op.op.is_pointwise and op.op in rows:
                 results = rows[op.op](o, *args, **op.attrs)
             elif op.op.is_composite and op.op not in rows:
                 from unigraph.evaluate import decomposition

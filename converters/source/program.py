@@ -367,8 +367,7 @@ class Body:
     def _told(self, op: Operation, name: str, region: Graph) -> list[str]:
         """What NumPy rows ask of a region besides its results."""
         lines = []
-        words = [o.op.properties for o in region.all_edges()]
-        if op.op.family == "reduce" and all(w & {"elementwise", "select", "clamp", "identity"} for w in words):
+        if op.op.family == "reduce" and all(o.op.is_pointwise for o in region.all_edges()):
             lines.append(f"{name}.elementwise = True")
         length = op.attrs.get("length", 1)
         if length == 0 or hasattr(length, "free_symbols"):

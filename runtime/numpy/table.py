@@ -19,9 +19,8 @@ class Region:
 
     def __init__(self, program: Program, symbols: Mapping[str, Any]):
         self.program, self.symbols = program, symbols
-        words = [op.op.properties for op in program.graph.all_edges()]
         # True: takes arrays of any one shape where its types say scalar.
-        self.elementwise = all(w & {"elementwise", "select", "clamp", "identity"} for w in words)
+        self.elementwise = all(op.op.is_pointwise for op in program.graph.all_edges())
 
     def __call__(self, *args: Any) -> tuple[Any, ...]:
         return self.program.run(args, symbols=self.symbols)

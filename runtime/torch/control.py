@@ -17,8 +17,6 @@ from .compat import is_traced
 from .dtypes import bits, to_torch, unbits
 
 Tensor = torch.Tensor
-# Words that say: takes arrays of any one shape where the types of a region say scalar.
-_ELEMENTWISE = frozenset({"elementwise", "select", "clamp", "identity"})
 
 
 class Region:
@@ -26,7 +24,8 @@ class Region:
 
     def __init__(self, program: Program, symbols: Mapping[str, Any]):
         self.program, self.symbols = program, symbols
-        self.elementwise = all(op.op.properties & _ELEMENTWISE for op in program.graph.all_edges())
+        # True: takes tensors of any one shape where its types say scalar.
+        self.elementwise = all(op.op.is_pointwise for op in program.graph.all_edges())
 
     def __call__(self, *args: Tensor) -> tuple[Tensor, ...]:
         return self.program.run(args, symbols=self.symbols)
