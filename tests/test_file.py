@@ -271,3 +271,12 @@ def test_deep_regions_are_refused_when_saving(tmp_path: Path) -> None:
     ug.load(tmp_path / "g")
     with pytest.raises(FormatError, match="deeper"):
         nested(serde.MAX_DEPTH + 2).save(tmp_path / "h")
+
+
+@pytest.mark.parametrize("name", ["net.onnx", "net.pt2", "net.safetensors"])
+def test_a_name_of_another_format_is_refused(name: str, tmp_path: Path) -> None:
+    b = GraphBuilder()
+    graph = b.build(b.add(b.input("x", "f32", (2,)), 1.0))
+    with pytest.raises(InputError, match="save as"):
+        graph.save(tmp_path / name)
+    assert not (tmp_path / name).exists()

@@ -159,3 +159,15 @@ def test_program(name: str, engine: str, tmp_path: Path) -> None:
     assert len(actual) == len(expected)
     for a, e in zip(actual, expected, strict=True):
         assert difference(a, e, SCALE) is None, difference(a, e, SCALE)
+
+
+def test_short_floats_are_rounded_at_every_step() -> None:
+    """XLA may keep a bfloat16 product in float32; the engines agree all the same."""
+
+    def f(x: jax.Array) -> jax.Array:
+        return (x.astype(jnp.bfloat16) * 3).astype(jnp.float32)
+
+    x = np.array([1.7656, 2.3, 0.1, 7.77], np.float32)
+    graph = ug.from_jax(f, x)
+    results = [np.asarray(ug.run(graph, x, engine=e)) for e in ("numpy", "torch", "jax", "onnx")]
+    assert all(r.tobytes() == results[0].tobytes() for r in results)

@@ -371,3 +371,23 @@ def test_resize_to_a_free_size() -> None:
     h, w = x.type.shape[2:]
     graph = b.build(b.resize(x, shape=(2 * h, 3 * w), mode="linear", coordinates="half_pixel"))
     agree(graph, torch.arange(24.0).reshape(1, 2, 3, 4))
+
+
+def test_buffers_outside_the_checkpoint_are_constants() -> None:
+    """A non-persistent buffer is not asked of a checkpoint, and not in the state_dict that comes back."""
+
+    class Rotated(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = torch.nn.Linear(3, 3)
+            self.register_buffer("table", torch.arange(3.0), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lin(x) * self.table
+
+    module = Rotated()
+    graph = ug.from_torch(module, (torch.ones(2, 3),))
+    assert set(graph.weights) == set(module.state_dict())
+    back = ug.to_torch(graph)
+    back.load_state_dict(module.state_dict())
+    assert torch.equal(back(torch.ones(2, 3)), module(torch.ones(2, 3)))

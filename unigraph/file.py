@@ -33,15 +33,31 @@ _GRAPH, _CONSTANTS = "graph.pb", "weights/constants.safetensors"
 # -- saving ----------------------------------------------------------------------------------------
 
 
+# Names under which a reader would expect something else, and what writes that.
+_FOREIGN = {
+    ".onnx": "ug.to_onnx",
+    ".pt2": "unigraph convert",
+    ".py": "ug.to_source",
+    ".pt": "torch.save",
+    ".pth": "torch.save",
+    ".safetensors": "save(path, weights='name.safetensors')",
+}
+
+
 def save(graph: Graph, path: Any, *, weights: bool | str | os.PathLike[str] = True) -> None:
     """Write ``graph`` to ``path``, atomically: the file appears whole or not at all.
 
     ``weights`` True stores weights and states in the file, False stores their types only, a path
     stores them in a safetensors file (a bare name: in the same folder as ``path``). The same graph
     gives the same bytes.
-    Raises GraphError for a graph that is not well formed, OSError when the disk refuses.
+    Raises GraphError for a graph that is not well formed, InputError for a path that names another
+    format, OSError when the disk refuses.
     """
     path = Path(path)
+    if path.suffix in _FOREIGN:
+        raise InputError(
+            f"{path.name} would not be a {path.suffix} file: save as .ugraph, or use {_FOREIGN[path.suffix]}"
+        )
     external = None if isinstance(weights, bool) else Path(weights)
     if external is not None and external.parent == Path("."):
         external = path.parent / external

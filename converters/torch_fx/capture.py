@@ -257,7 +257,8 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
         elif item.kind in _KINDS:
             tensor = ep.state_dict.get(item.target)
             tensor = ep.constants.get(item.target) if tensor is None else tensor  # type: ignore[arg-type]
-            kind = _KINDS[item.kind]
+            # A buffer that no checkpoint holds is part of the program, not of its weights.
+            kind = CONSTANT if item.persistent is False else _KINDS[item.kind]
             sources.append(Source(STATE if item.target in updated else kind, target, tensor))
         else:
             raise UnigraphError(

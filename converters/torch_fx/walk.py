@@ -131,7 +131,7 @@ class Walker:
         elif role == "state":
             return self.b.state(name, array, type_)
         else:
-            value = (self.b.buffer if role == "buffer" else self.b.weight)(name, array, type_)
+            value = (self.b.weight if role == "weight" else self.b.buffer)(name, array, type_)
         self._tensors[key] = value
         return value
 

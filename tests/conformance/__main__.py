@@ -31,7 +31,7 @@ SUITES = {
     "torch": "PyTorch's operator database (`torch.testing._internal.common_methods_invocations.op_db`)",
     "jax": "JAX's primitive harnesses (`jax._src.internal_test_util.test_harnesses`)",
 }
-# What others reach on the same cases, measured with the versions that the baselines name.
+# What others reach on the same cases.
 PEERS = {
     "jax": "On a sample of 20 cases a group of the same harnesses (1,691 cases) jax2onnx with ONNX Runtime gets 973 "
     "right (57.5 %, mean over groups 55.3 %), 1,306 (77.2 %) where ONNX's reference evaluator counts as well; to "
@@ -138,7 +138,7 @@ def document() -> str:
         "# Conformance",
         "",
         "Written by `make conformance` from `tests/conformance/results`: passed / run, by group and engine. Every",
-        "case goes through capture, file and engine. What the peers reach is in the project's baselines.",
+        "case goes through capture, file and engine. What other tools reach stands in the README.",
     ]
     for name, title in SUITES.items():
         suite = importlib.import_module(f"tests.conformance.{name}_suite")
