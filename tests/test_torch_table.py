@@ -1,4 +1,7 @@
-"""The torch table: every example, derivatives against JAX, memory shared with NumPy, tracing."""
+"""The torch table: derivatives against JAX, memory shared with NumPy, tracing.
+
+Every example of every op runs on it in `test_ops`, and on CUDA in `test_cuda`.
+"""
 
 from __future__ import annotations
 
@@ -15,38 +18,10 @@ from unigraph.dtypes import ALL, dtype
 from unigraph.errors import EngineError, UnsupportedError
 from unigraph.evaluate import Program
 from unigraph.opdef import registry
-from unigraph.runtime.torch.dtypes import TO_TORCH, from_numpy, on_device, to_numpy, to_torch
+from unigraph.runtime.torch.dtypes import TO_TORCH, from_numpy, to_numpy, to_torch
 from unigraph.runtime.torch.table import TABLE
 
-from . import harness
 from .op_checks import random_array
-
-NAMES = list(harness.by_name())
-
-
-def evaluate(name: str, device: str = "cpu") -> list[np.ndarray]:
-    op, example = harness.by_name()[name]
-    program = Program(harness.example_graph(op, example), TABLE)
-    data = {v: on_device(x, torch.device(device)) for v, x in program.constants.items()}
-    with torch.no_grad(), torch.device(device):
-        inputs = [on_device(from_numpy(x), torch.device(device)) for x in example.inputs]
-        return [to_numpy(x) for x in program.run(inputs, data)]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_example(name: str) -> None:
-    known = harness.gaps("torch")
-    if reason := known.get(name) or known.get(name.rpartition(".")[0]):
-        pytest.skip(reason)
-    reason = harness.compare(evaluate(name), harness.reference(name))
-    assert reason is None, f"{name}: {reason}"
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", NAMES)
-def test_example_on_cuda(name: str) -> None:
-    reason = harness.compare(evaluate(name, "cuda"), harness.reference(name))
-    assert reason is None, f"{name}: {reason}"
 
 
 def test_every_core_op_has_a_row() -> None:
