@@ -275,8 +275,9 @@ def test_every_row_can_be_bundled_and_means_the_same(target: str):
             try:
                 args = [jnp.asarray(a) for a in example.inputs] if target == "jax" else example.inputs
                 wanted = row(*args, **attrs)
-            except Exception:
-                continue  # what the row itself refuses, other tests know
+            except (OverflowError, AssertionError):
+                assert target == "jax" and op.name in ("dim_size", "rng_bit_generator"), op.name
+                continue  # 64-bit numbers while JAX's 64-bit types are off
             given = functions[op](*args, **own)
             for a, b in zip(flatten(given)[0], flatten(wanted)[0], strict=True):
                 assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), op.name
