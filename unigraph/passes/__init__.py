@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 from ..errors import GraphError
 from ..graph import Graph
 from ..stats import bytes_text
+from .cast import cast as cast
 from .decompose import decompose as decompose
 from .fold import fold as fold
 from .fuse import fuse as fuse
@@ -20,6 +21,8 @@ from .reorder import peak_memory as peak_memory
 from .reorder import reorder as reorder
 from .siblings import siblings as siblings
 from .simplify import simplify as simplify
+from .specialize import specialize as specialize
+from .split import split as split
 from .unroll import unroll as unroll
 
 
