@@ -16,6 +16,7 @@ from .cast import cast as cast
 from .decompose import decompose as decompose
 from .fold import fold as fold
 from .fuse import fuse as fuse
+from .lift import lift as lift
 from .prune import prune as prune
 from .reorder import peak_memory as peak_memory
 from .reorder import reorder as reorder
@@ -66,7 +67,7 @@ class Reports(list[Report]):
         return "\n".join(lines)
 
 
-PRUNE, SIMPLIFY, FOLD = Pass("prune", prune), Pass("simplify", simplify), Pass("fold", fold)
+PRUNE, SIMPLIFY, FOLD, LIFT = Pass("prune", prune), Pass("simplify", simplify), Pass("fold", fold), Pass("lift", lift)
 FUSE, SIBLINGS, REORDER = (
     Pass("fuse", fuse, exact=False),
     Pass("siblings", siblings, exact=False),
@@ -76,7 +77,7 @@ FUSE, SIBLINGS, REORDER = (
 # Each level holds the one before it. Levels 0 and 1 keep every bit; 2 raises composites; 3 also
 # joins sibling products, which changes the shape of the program more than a reader may like.
 # Simplifying again cancels the transposes between raised composites.
-EXACT = (PRUNE, SIMPLIFY, FOLD, SIMPLIFY, PRUNE)
+EXACT = (PRUNE, SIMPLIFY, FOLD, LIFT, SIMPLIFY, PRUNE)
 LEVELS: dict[int, tuple[Pass, ...]] = {
     0: (),
     1: EXACT,
