@@ -83,7 +83,8 @@ def joined_type(type_: TensorType) -> TensorType:
 
 
 def constant(o: Emitter, array: np.ndarray) -> Complex:
-    return Complex(o.const(np.ascontiguousarray(array.real)), o.const(np.ascontiguousarray(array.imag)))
+    # asarray, not ascontiguousarray: that one makes scalars vectors.
+    return Complex(o.const(np.asarray(array.real, order="C")), o.const(np.asarray(array.imag, order="C")))
 
 
 def parted(o: Emitter, x: Array) -> Complex:

@@ -61,6 +61,7 @@ class Emitter:
         self.frames: list[Frame] = [Frame()]
         self.initializers: dict[str, onnx.TensorProto] = {}
         self._constants: dict[Any, str] = {}
+        self._turned: dict[str, tuple[Array, Sequence[int]]] = {}  # see `cast`
         self._names: set[str] = set()
         self._count = 0
 
@@ -290,6 +291,11 @@ class Emitter:
         if x.value is not None and x.value.size <= 4096 and not (x.dtype.is_float and dtype.is_integer):
             with np.errstate(all="ignore"):
                 return self.const(x.value.astype(dtype.numpy))
+        if x.name in self._turned:
+            # ONNX Runtime's fusion of Transpose, Cast and MatMul crashes where the transpose takes the first
+            # axis among the last two: the cast goes first.
+            source, permutation = self._turned[x.name]
+            return self.transpose(self.cast(source, dtype), permutation)
         number = to_onnx_dtype(dtype, self.opset)
         saturate = 0 if dtype.name.startswith("f8") else None
         result = self.Cast(x, to=number, saturate=saturate, dtype=dtype)
@@ -349,7 +355,10 @@ class Emitter:
     def transpose(self, x: Array, permutation: Sequence[int]) -> Array:
         if tuple(permutation) == tuple(range(x.rank)):
             return x
-        return self.Transpose(x, perm=list(permutation), shape=tuple(x.shape[p] for p in permutation))
+        result = self.Transpose(x, perm=list(permutation), shape=tuple(x.shape[p] for p in permutation))
+        if 2 < x.rank <= list(permutation).index(0) + 2:
+            self._turned[result.name] = (x, permutation)
+        return result
 
     def concat(self, xs: Sequence[Array], axis: int) -> Array:
         if len(xs) == 1:

@@ -122,12 +122,12 @@ def regressions(name: str, engine: str, results: Results) -> list[str]:
     return found
 
 
-def store(name: str, engine: str, results: Results, partial: bool = False) -> None:
-    """Write results; those of a partial run replace what is stored for the same cases."""
+def store(name: str, engine: str, results: Results, partial: frozenset[str] | None = None) -> None:
+    """Write results; those of a partial run join the stored ones, where they are among the suite's cases."""
     path = RESULTS / f"{name}.{engine}.json"
-    if partial:
+    if partial is not None:
         before: Results = json.loads(path.read_text()) if path.exists() else {}
-        results = {**before, **{c: r for c, r in results.items() if c in before}}
+        results = {**before, **{c: r for c, r in results.items() if c in before or c in partial}}
     short = {c: None if r is None else r.splitlines()[0][:160] for c, r in sorted(results.items())}
     path.write_text(json.dumps(short, indent=0) + "\n")
 
@@ -142,7 +142,8 @@ def document() -> str:
     ]
     for name, title in SUITES.items():
         suite = importlib.import_module(f"tests.conformance.{name}_suite")
-        stored = {e: json.loads(p.read_text()) for e in suite.ENGINES if (p := RESULTS / f"{name}.{e}.json").exists()}
+        columns = (*suite.ENGINES, *([suite.BOUND] if hasattr(suite, "BOUND") else []))
+        stored = {e: json.loads(p.read_text()) for e in columns if (p := RESULTS / f"{name}.{e}.json").exists()}
         if not stored:
             continue
         groups = sorted({suite.group(c) for r in stored.values() for c in r})
@@ -202,7 +203,7 @@ def main() -> None:
                 if reason:
                     print(f"{engine} {case}: {reason}"[:400].replace("\n", " | "))
             problems += regressions(name, engine, results)
-            store(name, engine, results, partial)
+            store(name, engine, results, frozenset(suite.cases()) if partial else None)
     (HERE.parents[1] / "docs" / "conformance.md").write_text(document())
     for problem in problems:
         print(problem)
