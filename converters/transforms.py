@@ -29,7 +29,8 @@ def grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
     """The graph of the gradient of one scalar output.
 
     ``wrt`` names weights or inputs: one name gives one array, several a dict by name, None all
-    floating weights (all floating inputs when there are none). ``output`` is the position of the
+    floating weights (all floating inputs when there are none). A tied weight counts once, whatever name
+    of it is given. ``output`` is the position of the
     scalar among the outputs. Raises InputError for unknown names, dtypes that have no derivative, or
     an output that is no scalar float.
     """
@@ -168,6 +169,7 @@ class _Called:
         names = prefer if wrt is None else [wrt] if isinstance(wrt, str) else list(wrt)
         if not names:
             raise InputError("nothing to differentiate: the graph has no floating weights or inputs")
+        names = list(dict.fromkeys(self.graph.aliases.get(n, n) for n in names))
         for name in names:
             value = self.held.get(name) or self.inputs.get(name)
             if value is None:
@@ -229,8 +231,10 @@ class _Called:
             states = tuple(s.name for s, _ in self.graph.states)
             recapture = Recapture(fn, params, args, {**kwargs, **(extra or {})}, names, states)
             result = recapture.graph(self.graph.name)
+        held = {v.name for v in result.data if v.role in NAMED}
         return result.replace(
-            symbols={**result.symbols, **{k: c for k, c in self.graph.symbols.items() if k in result.symbols}}
+            aliases={alias: name for alias, name in self.graph.aliases.items() if name in held},
+            symbols={**result.symbols, **{k: c for k, c in self.graph.symbols.items() if k in result.symbols}},
         )
 
     def _held(self, value: Value) -> Any:

@@ -155,6 +155,7 @@ class Compiled(_Callable):
         return x
 
     def _state(self, name: str) -> Value:
+        name = self.graph.aliases.get(name, name)
         if name not in self._states:
             raise InputError(f"there is no state {name!r}; the graph has {', '.join(self._states) or 'none'}")
         return self._states[name]

@@ -13,7 +13,7 @@ from . import dims
 from .dims import Constraint
 from .dtypes import dtype
 from .errors import GraphError, TypeCheckError
-from .graph import BUFFER, CONSTANT, INPUT, KEY, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
+from .graph import BUFFER, CONSTANT, INPUT, KEY, NAMED, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
 from .opdef import OpDef, registry
 from .tree import DICT, LEAF, TUPLE, Signature, Tree, flatten
 from .types import TensorType
@@ -44,6 +44,7 @@ class GraphBuilder:
         self._edges: list[Operation] = []
         self._data: dict[Value, Any] = {}
         self._states: dict[Value, Value | None] = {}
+        self._aliases: dict[str, str] = {}
         self._known: set[Value] = set()
         self._names: set[str] = set()
         self._scalars: dict[tuple[str, bytes], Value] = {}
@@ -96,6 +97,15 @@ class GraphBuilder:
         value = self._source(name, type_, role)
         self._data[value] = array
         return value
+
+    def alias(self, name: str, value: Value) -> None:
+        """Say that ``name`` is a further name of a weight, buffer or state (a tied weight)."""
+        if value not in self._data or value.role not in NAMED:
+            raise GraphError(f"alias {name!r}: {value!r} is no weight, buffer or state of this graph")
+        if not name or name in self._names:
+            raise GraphError(f"two inputs or weights are called {name!r}")
+        self._names.add(name)
+        self._aliases[name] = value.name
 
     def update(self, state: Value, new: Value) -> None:
         """Say that after a call ``state`` holds ``new`` (same type)."""
@@ -238,7 +248,8 @@ class GraphBuilder:
             if plain not in given:
                 raise TypeCheckError(f"{op.name} needs a region {plain!r}: a function (b, *values) or a graph")
             functions = given.pop(plain)
-            types = region_types(*(v.type for v in values), **normal)
+            before = {"regions": tuple(regions)} if "ruled" in op.properties else {}
+            types = region_types(*(v.type for v in values), **normal, **before)
             for f in functions if name.startswith("*") else [functions]:
                 regions.append(f if isinstance(f, Graph) else self.region(f, types, name=plain))
         if given:
@@ -272,6 +283,8 @@ class GraphBuilder:
                 if value.role == CONSTANT
                 else self._with_data(value.name, array, value.type, value.role)
             )
+        for alias, name in graph.aliases.items():
+            self.alias(alias, env[graph.value(name)])
         for op in graph.edges:
             result = self.emit(op.op, [env[v] for v in op.inputs], op.attrs, op.regions)
             env.update(zip(op.outputs, (result,) if isinstance(result, Value) else result, strict=True))
@@ -315,4 +328,5 @@ class GraphBuilder:
             signature=signature,
             symbols={**self.symbols, **{s: Constraint() for s in sorted(found)}},
             name=self.name,
+            aliases=dict(self._aliases),
         )

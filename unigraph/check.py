@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from . import dims
 from .binding import mismatch
 from .errors import GraphError, TypeCheckError, UnigraphError
-from .graph import CONSTANT, HELD, INPUT, KEY, PRODUCED, STATE, Graph, Operation, Value
+from .graph import CONSTANT, HELD, INPUT, KEY, NAMED, PRODUCED, STATE, Graph, Operation, Value
 from .types import TensorType
 
 MAX_DEPTH = 64
@@ -80,7 +80,15 @@ def _sources(graph: Graph, where: str, depth: int, constants: bool) -> set[Value
             if not value.name or value.name in names:
                 raise GraphError(f"{where}: two inputs or weights are called {value.name!r}, or one has no name")
             names.add(value.name)
+    _aliases(graph, where, depth, names)
     return defined
+
+
+def _aliases(graph: Graph, where: str, depth: int, names: set[str]) -> None:
+    held = {v.name for v in graph.data if v.role in NAMED}
+    for alias, name in graph.aliases.items():
+        if depth or not alias or alias in names or name not in held:
+            raise GraphError(f"{where}: {alias!r} cannot be a further name of {name!r}: it must be new, that a weight")
 
 
 def _misplaced(graph: Graph, operation: Operation, value: Value, index: int, where: str) -> GraphError:

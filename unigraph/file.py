@@ -188,8 +188,9 @@ def load(path: Any, weights: Weights = None, *, check: bool = True) -> Graph:
     """The graph in a ``.ugraph`` file. Weights are mapped, not read; writing to one changes no file.
 
     ``weights`` None takes them from the file (or the safetensors file it names, in the same folder);
-    a path, a pattern such as ``"model-*.safetensors"``, a list of those or a dict of arrays gives
-    weights and states by name; False leaves them without data. ``check`` re-infers all types.
+    a path, a pattern such as ``"model-*.safetensors"``, a ``model.safetensors.index.json``, a folder
+    with one, a list of those or a dict of arrays gives weights and states by name (a tied weight by any
+    of its names); False leaves them without data. ``check`` re-infers all types.
     Raises FormatError for a damaged, foreign or newer file, InputError listing every weight that is
     missing, unexpected or mismatched.
     """

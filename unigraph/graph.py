@@ -107,8 +107,9 @@ class Graph:
     ``inputs`` are what a caller passes (roles ``input`` and ``key``); ``data`` maps every weight,
     state and constant to its array, or to None while a weight is not bound. ``states`` pairs each
     state with the value that replaces it after a call. ``symbols`` holds the constraints of the
-    symbolic sizes. ``extra`` keeps what a file held in fields that this version does not know, so
-    that saving again loses nothing.
+    symbolic sizes. ``aliases`` gives further names of weights, buffers and states (tied weights): what is
+    bound under one holds for all, and `to_torch` has the one tensor under each. ``extra`` keeps what a
+    file held in fields that this version does not know, so that saving again loses nothing.
     """
 
     inputs: tuple[Value, ...]
@@ -120,6 +121,7 @@ class Graph:
     symbols: Mapping[str, Constraint] = field(default_factory=dict)
     name: str = ""
     extra: bytes = b""
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> tuple[Value, ...]:
@@ -171,7 +173,10 @@ class Graph:
         return {v.name: v for v in reversed(self.nodes) if v.name}
 
     def replace(self, **changes: Any) -> Graph:
-        """A copy with some fields replaced."""
+        """A copy with some fields replaced. Further names go with the data they are names of."""
+        if "data" in changes and self.aliases and "aliases" not in changes:
+            held = {v.name for v in changes["data"] if v.role in NAMED}
+            changes["aliases"] = {alias: name for alias, name in self.aliases.items() if name in held}
         return replace(self, **changes)
 
     def bind(self, arrays: Mapping[str, Any]) -> Graph:

@@ -21,7 +21,7 @@ from .dims import Constraint
 from .dtypes import dtype
 from .errors import FormatError, GraphError, UnigraphError
 from .evaluate import decomposition
-from .graph import CONSTANT, HELD, PRODUCED, ROLES, Graph, Operation, Value
+from .graph import CONSTANT, HELD, NAMED, PRODUCED, ROLES, Graph, Operation, Value
 from .opdef import OPSET_VERSION, OpDef, registry
 from .safetensors import MAX_RANK, as_bytes, nbytes, storage
 from .schema import ugraph_pb2 as pb
@@ -141,6 +141,8 @@ class _Encoder:
             raise GraphError(f"graph {graph.name!r}: {error.args[0]!r} is not a value of the graph") from None
         if graph.signature is not None:
             self.signature(graph.signature, message.signature)
+        for alias, held in graph.aliases.items():
+            message.aliases.add(name=alias, value=held)
         for name, c in graph.symbols.items():
             message.symbols.add(name=name, min=c.min, max=c.max, multiple_of=c.multiple_of)
 
@@ -441,6 +443,7 @@ class _Decoder:
             signature,
             self.symbols(message.symbols, where),
             message.name,
+            aliases=self.aliases(message.aliases, data, where),
         )
         if depth:
             for name in _GRAPH_FIELDS:
@@ -525,6 +528,17 @@ class _Decoder:
             if not m.name.isidentifier() or m.name in result:
                 raise FormatError(f"symbol name {m.name[:80]!r} is not allowed or stands twice", f"{where} symbols")
             result[m.name] = Constraint(m.min, m.max if m.HasField("max") else None, m.multiple_of)
+        return result
+
+    def aliases(self, messages: Any, data: Mapping[Value, Any], where: str) -> dict[str, str]:
+        """Further names; one of a value that is gone (an older unigraph may have dropped it) means nothing."""
+        held = {v.name for v in data if v.role in NAMED}
+        result: dict[str, str] = {}
+        for m in messages:
+            if m.name in result:
+                raise FormatError(f"the name {m.name[:80]!r} stands twice", f"{where} aliases")
+            if m.value in held:
+                result[m.name] = m.value
         return result
 
     def signature(self, message: Any, where: str) -> Signature:

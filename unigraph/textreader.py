@@ -317,6 +317,7 @@ class _GraphReader:
         self.edges: list[Operation] = []
         self.states: list[tuple[Value, Value]] = []
         self.symbols: dict[str, Constraint] = {}
+        self.aliases: dict[str, str] = {}
         self.extra = b""
 
     def read(self, name: str, close: str) -> Graph:
@@ -344,6 +345,7 @@ class _GraphReader:
             self.all_symbols(),
             name,
             self.extra,
+            self.aliases,
         )
         return graph.replace(signature=plain_signature(graph, bare) if signature is REQUIRED else signature)
 
@@ -379,12 +381,13 @@ class _GraphReader:
             state = self.use()
             r.expect("=")
             self.states.append((state, self.use()))
+        elif r.word("alias"):
+            self.alias()
         elif r.word("extra"):
             self.extra = r.base64() or b""
         else:
-            raise r.error(
-                f"expected an operation, {', '.join(_SOURCES)}, symbol, update, signature or return, found {r.rest()}"
-            )
+            others = f"{', '.join(_SOURCES)}, symbol, alias, update, signature or return"
+            raise r.error(f"expected an operation, {others}, found {r.rest()}")
 
     def name(self) -> tuple[str, str]:
         """A reference such as ``%x`` or ``%7``: how it is called here, and the value's own name."""
@@ -429,6 +432,14 @@ class _GraphReader:
             self.inputs.append(value)
         else:
             self.held[value] = r.data(value) if r.take("=") else None
+
+    def alias(self) -> None:
+        r = self.r
+        _, alias = self.name()
+        if not alias or alias in self.aliases or f"%{alias}" in self.values:
+            raise r.error("an alias is a new name of a weight")
+        r.expect("=")
+        self.aliases[alias] = self.use().name
 
     def symbol(self) -> None:
         r = self.r

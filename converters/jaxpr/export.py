@@ -26,8 +26,9 @@ def to_jax(graph: Graph) -> tuple[Callable[..., Any], dict[str, Any]]:
     """``(fn, params)``: ``fn(params, *args, **kwargs)`` computes the graph with its own signature.
 
     ``params`` maps the name of each weight (and state) to its array; a weight without data is a
-    ``jax.ShapeDtypeStruct`` to be replaced. ``fn`` is pure: it jits, differentiates, vmaps and exports
-    with symbolic sizes. A graph with states gives ``(result, new_states)``, the states by name.
+    ``jax.ShapeDtypeStruct`` to be replaced. A tied weight stands there once, so that its gradient is the
+    sum over its uses; ``fn`` takes it under any of its names. ``fn`` is pure: it jits, differentiates,
+    vmaps and exports with symbolic sizes. A graph with states gives ``(result, new_states)``, the states by name.
 
     A key that randomness added is a keyword (``key=``); keys of the signature stay where they are. A
     key is a typed JAX key, its uint32 words, or an integer seed. Where x64 is off, 64-bit values are
@@ -71,6 +72,8 @@ class _Function:
     def __call__(self, params: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         graph = self.graph
         given = call.match_inputs(graph, call.signature_of(graph), args, kwargs)
+        if graph.aliases:
+            params = {**{graph.aliases.get(n, n): x for n, x in params.items()}, **params}
         missing = [v.name for v in self.held if v.name not in params]
         if missing:
             raise InputError(f"params lacks {len(missing)} weights, the first is {missing[0]!r}")

@@ -9,7 +9,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from . import compat, load_rows
 from .dynamic import Spec, read_spec
 from .rowbook import find
 from .sizes import SYMBOLIC, Sizes, constraint
-from .tensors import dtype_of
+from .tensors import dtype_of, identity
 from .walk import TorchBuilder, Walker
 
 INPUT, PARAMETER, BUFFER, STATE, CONSTANT, FIXED = "input", "weight", "buffer", "state", "constant", "fixed"
@@ -58,6 +58,7 @@ class Captured:
     ranges: Mapping[Any, tuple[Any, Any]]
     spec: Spec
     name: str
+    unread: tuple[Source, ...] = ()  # what else the state_dict holds: tied names, tensors that nothing reads
     decompose: Callable[[Callable[[Any], bool]], Captured] | None = None
     guards: tuple[Any, ...] = ()
 
@@ -130,7 +131,12 @@ def _capture(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynami
             continue
         if compat.uses_functorch(exported):
             break
-        return _from_exported(exported, spec, name)
+        try:
+            return _from_exported(exported, spec, name)
+        except (RuntimeError, AssertionError) as error:  # buffers that share memory, of which one is written
+            if isinstance(error, UnigraphError):
+                raise
+            failures.append(error)
     reason = "it uses torch.func transforms" if not failures else _first_line(failures[0])
     warnings.warn(
         f"torch.export cannot carry {name} ({reason}): capturing a trace of the path that the example "
@@ -257,8 +263,11 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
         elif item.kind in _KINDS:
             tensor = ep.state_dict.get(item.target)
             tensor = ep.constants.get(item.target) if tensor is None else tensor  # type: ignore[arg-type]
-            # A buffer that no checkpoint holds is part of the program, not of its weights.
-            kind = CONSTANT if item.persistent is False else _KINDS[item.kind]
+            kind = _KINDS[item.kind]
+            if item.persistent is False:
+                # A buffer that no checkpoint holds is part of the program, unless it is tied to one that is held.
+                tied = [n for n, t in ep.state_dict.items() if identity(t) == identity(tensor)]
+                target, kind = (tied[0].removeprefix("inner."), kind) if tied else (target, CONSTANT)
             sources.append(Source(STATE if item.target in updated else kind, target, tensor))
         else:
             raise UnigraphError(
@@ -290,7 +299,15 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
         spec,
         name,
         guards=compat.guards_of(ep),
+        unread=_unread(ep.state_dict, {s.name for s in sources}),
     )
+
+
+def _unread(state_dict: Mapping[str, torch.Tensor], read: Collection[str]) -> tuple[Source, ...]:
+    """Entries of a state_dict that are no input of the captured program."""
+    named = {n.removeprefix("inner."): t for n, t in state_dict.items() if isinstance(t, torch.Tensor)}
+    kinds = {n: PARAMETER if isinstance(t, torch.nn.Parameter) else BUFFER for n, t in named.items()}
+    return tuple(Source(kinds[n], n, t) for n, t in named.items() if n not in read)
 
 
 def _from_annotated(module: fx.GraphModule) -> Captured:
@@ -359,6 +376,9 @@ def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
             env[node] = walker.weight(source.name, source.tensor, source.kind)
             if source.kind == STATE:
                 states[source.name] = env[node]
+    for unread in captured.unread:
+        assert unread.tensor is not None
+        walker.also_called(unread.name, unread.tensor, unread.kind)
     returned = walker.walk(captured.module, env)
     if not gaps.found:
         _check_sizes(b, gaps)

@@ -38,12 +38,13 @@ def to_torch(graph: Graph) -> fx.GraphModule:
     """The graph as a ``torch.fx.GraphModule`` that needs only torch at run time.
 
     Weights of inexact dtype are parameters, others and states are buffers, under their names in the
-    graph (so ``state_dict`` keys are those of the original); weights that share memory stay tied, a
-    weight without data is on the meta device. ``forward`` takes the captured signature, then the keys
-    that randomness added (their words as uint32, int64 or int32), and gives the captured output
-    structure; states are written back at its end. The module trains, compiles, exports and copies,
-    except that torch has no derivative for ``while`` loops. Where torch had to decide something that
-    depends on a symbolic size, a warning tells what the module takes for granted.
+    graph (so ``state_dict`` keys are those of the original); tied weights stay one tensor under all
+    their names, a weight without data is on the meta device. Weights share memory with the graph (copy
+    the module first to keep the graph as it is while it trains), states are copies. ``forward`` takes the
+    captured signature, then the keys that randomness added (their words as uint32, int64 or int32), and
+    gives the captured output structure; states are written back at its end. The module trains, compiles,
+    exports and copies, except that torch has no derivative for ``while`` loops. Where torch had to decide
+    something that depends on a symbolic size, a warning tells what the module takes for granted.
 
     Raises UnsupportedError listing the operations without a torch meaning, EngineError for one that
     cannot be traced.
@@ -256,6 +257,9 @@ class _Export:
             if held is None:
                 held = tied[identity] = _tensor(value, array, self._is_statistic(value))
             path = self.paths[value] = _install(self.frame.root, value.name, held)
+            for alias, name in self.graph.aliases.items():
+                if name == value.name:
+                    self.fx.get_attr(_install(self.frame.root, alias, held))  # read once, or copies would lose it
             fake = self.fakes[value] = self._fake(value.type)
             self.recorder.alive.append(fake)
             self.recorder.sources[id(fake)] = partial(self._read, path, value.role == STATE)
@@ -317,7 +321,8 @@ def _tensor(value: Value, array: Any, fixed: bool) -> Tensor:
             raise EngineError(f"weight {value.name!r} has the symbolic type {type_} and no data")
         tensor = torch.empty([int(d) for d in type_.shape], dtype=torch_dtype(type_.dtype), device="meta")
     else:
-        tensor = from_numpy(np.asarray(array), writable=True)
+        array = np.asarray(array)  # a graph never changes: calls write to a copy of a state
+        tensor = from_numpy(array.copy() if value.role == STATE else array, writable=True)
     trains = not fixed and value.role == WEIGHT and type_.dtype.is_inexact and type_.dtype.bits >= 16
     return torch.nn.Parameter(tensor) if trains else tensor
 

@@ -10,8 +10,10 @@ from torch.func import functional_call, functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from unigraph.errors import UnigraphError
+
 from . import compat
-from .capture import _FIXED, BUFFER, INPUT, PARAMETER, STATE, Captured, Source
+from .capture import _FIXED, BUFFER, INPUT, PARAMETER, STATE, Captured, Source, _unread
 from .dynamic import Spec
 from .rowbook import find
 
@@ -53,9 +55,12 @@ def traced(
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     output = next(n for n in graph.graph.nodes if n.op == "output")
     returned = list(output.args[0])
-    changed = [n for n, node, given in zip(buffers, returned, placeholders[len(parameters) :]) if _differs(node, given)]
+    changed: list[str] = [
+        n for n, node, given in zip(buffers, returned, placeholders[len(parameters) :]) if _differs(node, given)
+    ]
     kept = [r for n, r in zip(buffers, returned) if n in changed] + returned[len(buffers) :]
     output.args = (kept,)
+    _refuse_shared(changed, {**parameters, **buffers})
     held_sources = [Source(PARAMETER, n.removeprefix("inner."), t) for n, t in parameters.items()] + [
         Source(STATE if n in changed else BUFFER, n.removeprefix("inner."), t) for n, t in buffers.items()
     ]
@@ -71,7 +76,19 @@ def traced(
         compat.ranges_of(env),
         Spec(named=[(by_leaf[leaf], *rest) for leaf, *rest in spec.named], arg_names=spec.arg_names),  # type: ignore[misc]
         name,
+        unread=_unread(module.state_dict(keep_vars=True), {s.name for s in held_sources}),
     )
+
+
+def _refuse_shared(changed: list[str], held: Mapping[str, torch.Tensor]) -> None:
+    """The trace gives each tensor memory of its own: another view of a buffer that is written would stay behind."""
+    place = {n: t.untyped_storage().data_ptr() for n, t in held.items() if not t.is_meta and t.numel()}
+    for name in changed:
+        other = next((n for n in place if n != name and place[n] == place.get(name)), None)
+        if other is not None:
+            raise UnigraphError(
+                f"the program writes the buffer {name!r}, which shares memory with {other!r}: make them one tensor"
+            )
 
 
 def _differs(node: Any, given: Any) -> bool:

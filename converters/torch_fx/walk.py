@@ -17,7 +17,7 @@ from torch import fx
 from unigraph import dims
 from unigraph.builder import GraphBuilder
 from unigraph.errors import Gaps, TypeCheckError, UnigraphError, Unsupported
-from unigraph.graph import Graph, Value
+from unigraph.graph import CONSTANT, Graph, Value
 from unigraph.types import TensorType, same_shape
 
 from .helpers import Number
@@ -120,16 +120,20 @@ class Walker:
     # -- tensors held by the program ------------------------------------------------------------------
 
     def weight(self, name: str, tensor: torch.Tensor, role: str) -> Value:
-        """A parameter, buffer or constant tensor; tied ones are one value."""
-        key = identity(tensor)
-        if role != "state" and key in self._tensors:
-            return self._tensors[key]
+        """A parameter, buffer or constant tensor; tied ones are one value, which keeps every name."""
+        # What no checkpoint holds is never the same value as what one does: it has no name to bind.
+        key = role, identity(tensor)
+        found = self._tensors.get(key)
+        if found is not None:
+            if found.role != CONSTANT and name and not self.b.is_taken(name):
+                self.b.alias(name, found)
+            return found
         type_ = TensorType(dtype_of(tensor.dtype), self.b.sizes.shape(tensor.shape))
         array = array_of(tensor)
         if role == "constant" and array is not None and array.size <= MAX_CONSTANT:
             value = self.b.constant(array.copy())
         elif role == "state":
-            return self.b.state(name, array, type_)
+            value = self.b.state(name, array, type_)
         else:
             value = (self.b.weight if role == "weight" else self.b.buffer)(name, array, type_)
         self._tensors[key] = value
@@ -142,6 +146,15 @@ class Walker:
         if isinstance(found, torch.nn.Module) or not isinstance(found, torch.Tensor):
             return found
         return self.weight(name, found, "weight" if isinstance(found, torch.nn.Parameter) else "constant")
+
+    def also_called(self, name: str, tensor: torch.Tensor, role: str) -> None:
+        """A name in the state_dict that the program does not read: a further name of what it does, or a weight."""
+        for known in ("state", role):
+            held = self._tensors.get((known, identity(tensor)))
+            if held is not None and held.role != CONSTANT:
+                self.b.alias(name, held)
+                return
+        self.weight(name, tensor, role)
 
     # -- the walk -------------------------------------------------------------------------------------
 
