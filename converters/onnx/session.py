@@ -18,6 +18,8 @@ from unigraph.runtime.arrays import writable
 from .export import EXTERNAL_ABOVE, _Export, weight_bytes
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+# Moves quantisation past a Reshape with a zero point of the wrong type, so that an int8 model does not load (1.32).
+_BROKEN = ["QDQPropagationTransformer"]
 
 
 def devices() -> list[str]:
@@ -47,9 +49,11 @@ class Engine:
         self._results = [np.dtype(v.type.dtype.numpy) for v in graph.results]
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        # Products with dequantised weights in f32: by default the runtime quantises what they are multiplied with.
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         if weight_bytes(export.model) <= EXTERNAL_ABOVE:
             self._session = onnxruntime.InferenceSession(
-                export.model.SerializeToString(), options, providers=[provider]
+                export.model.SerializeToString(), options, providers=[provider], disabled_optimizers=_BROKEN
             )
             return
         import onnx
@@ -57,7 +61,9 @@ class Engine:
         with tempfile.TemporaryDirectory(prefix="unigraph-onnx-") as folder:
             path = os.path.join(folder, "model.onnx")
             onnx.save_model(export.model, path, save_as_external_data=True, location="model.data", size_threshold=1024)
-            self._session = onnxruntime.InferenceSession(path, options, providers=[provider])
+            self._session = onnxruntime.InferenceSession(
+                path, options, providers=[provider], disabled_optimizers=_BROKEN
+            )
 
     def take(self, x: np.ndarray) -> np.ndarray:
         """The array itself."""

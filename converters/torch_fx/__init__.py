@@ -21,6 +21,7 @@ _FAMILIES = (
     "random",
     "linalg",
     "prims",
+    "quant",
     "control",
 )
 

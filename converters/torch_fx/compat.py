@@ -101,7 +101,24 @@ def _all_decompositions() -> dict[Any, Callable[..., Any]]:
 
 def decompositions(wanted: Callable[[Any], bool]) -> dict[Any, Callable[..., Any]]:
     """torch's decompositions of the operators for which ``wanted`` holds."""
-    return {op: f for op, f in _all_decompositions().items() if wanted(op)}
+    return {op: f for op, f in {**_all_decompositions(), **_quantised()}.items() if wanted(op)}
+
+
+# Operators of quantised programs that torch defines by plain tensor code, without asking for values.
+_QUANTISED = (
+    "quantize_per_token",
+    "dequantize_per_token",
+    "choose_qparams_per_token",
+    "choose_qparams_per_token_asymmetric",
+    "dequantize_per_channel_group",
+)
+
+
+def _quantised() -> dict[Any, Callable[..., Any]]:
+    """Their decompositions, once torch has defined them (with torch.ao.quantization)."""
+    module = sys.modules.get("torch.ao.quantization.fx._decomposed")
+    library = torch.ops.quantized_decomposed
+    return {getattr(library, n).default: getattr(module, n) for n in _QUANTISED if hasattr(module, n)}
 
 
 def register_caches() -> None:

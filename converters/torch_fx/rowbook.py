@@ -10,6 +10,7 @@ F = TypeVar("F", bound=Row)
 
 BY_TARGET: dict[Any, Row] = {}  # an overload, an overload packet or a plain function
 BY_NAME: dict[str, Row] = {}  # "library::op" or "library::op.overload", for operators of users
+BY_LIBRARY: dict[str, Mapping[str, Row]] = {}  # library -> op, for libraries that may not be loaded
 
 
 def rows(table: Mapping[Any, Row]) -> None:
@@ -62,6 +63,8 @@ def find(target: Any) -> Row | None:
         if found is not None:
             return found
     found = BY_TARGET.get(target)
+    if packet is not None and target.namespace in BY_LIBRARY:
+        return BY_LIBRARY[target.namespace].get(packet.__name__)
     if found is None and packet is not None and not target._schema.is_mutable:
         found = BY_TARGET.get(packet)
     return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,7 +52,9 @@ def traced(
         return [*state.values(), *flat]
 
     table = compat.decompositions(lambda op: find(op) is None)
-    graph = make_fx(functionalize(run), decomposition_table=table, record_stack_traces=True)(*fakes)
+    with _packed_calls(module, fakes) as calls:
+        graph = make_fx(functionalize(run), decomposition_table=table, record_stack_traces=True)(*fakes)
+    _place_packed(graph, calls)
     graph.graph.eliminate_dead_code()
     placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
     output = next(n for n in graph.graph.nodes if n.op == "output")
@@ -78,6 +82,29 @@ def traced(
         name,
         unread=_unread(module.state_dict(keep_vars=True), {s.name for s in held_sources}),
     )
+
+
+@contextmanager
+def _packed_calls(module: torch.nn.Module, fakes: list[Any]) -> Iterator[list[str]]:
+    """The paths of modules over packed parameters (which a trace knows by number only), call by call."""
+    calls: list[str] = []
+    packed = [(n, m) for n, m in module.named_modules() if hasattr(m, "_packed_params") and hasattr(m, "weight")]
+    if packed and fakes:
+        fakes[0].fake_mode.cache_enabled = False  # torch cannot compare packed parameters, which would be keys
+    hooks = [m.register_forward_pre_hook(partial(lambda n, *_: calls.append(n), n)) for n, m in packed]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _place_packed(graph: torch.fx.GraphModule, calls: list[str]) -> None:
+    """Give each node that reads packed parameters the path of its module."""
+    nodes = [n for n in graph.graph.nodes if getattr(n.target, "namespace", "") == "quantized"]
+    if len(nodes) == len(calls):
+        for node, path in zip(nodes, calls):
+            node.meta["nn_module_stack"] = {path: (path, torch.nn.Module)}
 
 
 def _refuse_shared(changed: list[str], held: Mapping[str, torch.Tensor]) -> None:
