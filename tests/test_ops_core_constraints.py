@@ -30,6 +30,10 @@ def never(b: Any, *xs: Any) -> Any:
     return b.constant(False)
 
 
+def last(b: Any, *xs: Any) -> Any:
+    return xs[-1]
+
+
 def as_graph(*types: Any) -> Any:
     """The identity on these types, as a graph that does not follow the operands."""
     b = GraphBuilder()
@@ -37,6 +41,7 @@ def as_graph(*types: Any) -> Any:
 
 
 F, N, B = ("f32", ()), ("i32", ()), ("bool", ())
+VJP = {"body": same, "fwd": same, "bwd": last, "num_residuals": 0}
 # label, op, operand types, attributes and regions
 CASES: list[tuple[str, str, list[Any], dict[str, Any]]] = [
     ("dot_general_d1", "dot_general", [(KEY, (2, 2)), (KEY, (2, 2))], DOT),
@@ -136,6 +141,19 @@ CASES: list[tuple[str, str, list[Any], dict[str, Any]]] = [
     ("scan_c5", "scan", [F], {"body": never, "length": 1, "num_consts": 0, "num_carry": 1}),
     ("call_c1", "call", [F], {"body": as_graph(N)}),
     ("remat_c1", "remat", [F], {"body": as_graph(N)}),
+    ("custom_jvp_c1", "custom_jvp", [F], {"body": same, "jvp": as_graph(F, F), "vjp": same, "num_consts": 2}),
+    ("custom_jvp_c2", "custom_jvp", [F], {"body": as_graph(N), "jvp": last, "vjp": last}),
+    ("custom_jvp_c3", "custom_jvp", [F], {"body": same, "jvp": as_graph(F), "vjp": last}),
+    ("custom_jvp_c4", "custom_jvp", [F], {"body": same, "jvp": same, "vjp": last}),
+    ("custom_jvp_c5", "custom_jvp", [F], {"body": same, "jvp": last, "vjp": as_graph(F)}),
+    ("custom_jvp_c6", "custom_jvp", [F], {"body": same, "jvp": last, "vjp": same}),
+    ("custom_vjp_c1", "custom_vjp", [F], {**VJP, "num_consts": 2}),
+    ("custom_vjp_c2", "custom_vjp", [F], {**VJP, "body": as_graph(N), "bwd": as_graph(F)}),
+    ("custom_vjp_c3", "custom_vjp", [F], {**VJP, "fwd": as_graph(N)}),
+    ("custom_vjp_c4", "custom_vjp", [F], {**VJP, "num_residuals": 1}),
+    ("custom_vjp_c5", "custom_vjp", [F], {**VJP, "fwd": never}),
+    ("custom_vjp_c6", "custom_vjp", [F], {**VJP, "bwd": as_graph(N)}),
+    ("custom_vjp_c7", "custom_vjp", [F], {**VJP, "bwd": never}),
     ("all_reduce_c1", "all_reduce", [(KEY, ())], {**AXIS, "combiner": "add"}),
     ("all_reduce_c2", "all_reduce", [F], {**AXIS, "axis_size": 0, "combiner": "add"}),
     ("all_gather_c3", "all_gather", [("f32", (2,))], {**AXIS, "axis": 2, "tiled": False}),

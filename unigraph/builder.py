@@ -14,7 +14,7 @@ from .dims import Constraint
 from .dtypes import dtype
 from .errors import GraphError, TypeCheckError
 from .graph import BUFFER, CONSTANT, INPUT, KEY, NAMED, PRODUCED, STATE, WEIGHT, Graph, Operation, Value
-from .opdef import OpDef, registry
+from .opdef import OpDef, registry, unknown_op
 from .tree import DICT, LEAF, TUPLE, Signature, Tree, flatten
 from .types import TensorType
 
@@ -227,7 +227,7 @@ class GraphBuilder:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         op = registry().get(name.rstrip("_") if name.endswith("_") else name)
         if op is None or name.startswith("__"):
-            raise AttributeError(f"no op is called {name!r}; `unigraph ops` lists them")
+            raise AttributeError(unknown_op(name))
 
         def apply(*operands: Any, **options: Any) -> Any:
             return self.apply(op, operands, options)

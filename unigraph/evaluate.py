@@ -6,7 +6,7 @@ record themselves an exporter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import dims
@@ -28,6 +28,7 @@ class Table:
     """
 
     name = ""
+    derives = False  # True where results can be differentiated: rows then get the rules of ``ruled`` ops, else None
 
     def __init__(self, *parts: Mapping[OpDef, Row], gaps: Mapping[OpDef, str] | None = None):
         self.rows: dict[OpDef, Row] = {}
@@ -60,6 +61,18 @@ class Table:
         """The callable that a row gets for a region."""
         return lambda *args: program.run(args, symbols=symbols)
 
+    def regions_of(self, operation: Operation) -> tuple[Graph, ...]:
+        """The regions that running ``operation`` may need."""
+        needed = self.derives or "ruled" not in operation.op.properties
+        return operation.regions if needed else operation.regions[:1]
+
+    def edges_of(self, graph: Graph) -> Iterator[Operation]:
+        """Every operation that running ``graph`` may need, those inside regions included."""
+        for op in graph.edges:
+            yield op
+            for region in self.regions_of(op):
+                yield from self.edges_of(region)
+
     def check(self, graph: Graph, task: str) -> None:
         """Raise UnsupportedError listing every op of ``graph`` that has no meaning here."""
         gaps = Gaps(task)
@@ -67,7 +80,7 @@ class Table:
         gaps.raise_if_any()
 
     def _find_gaps(self, graph: Graph, gaps: Gaps, seen: set[Graph]) -> None:
-        for op in graph.all_edges():
+        for op in self.edges_of(graph):
             if op.op in self.rows:
                 continue
             if op.op.is_composite:
@@ -97,6 +110,7 @@ class _Step:
         "outputs",
         "regions",
         "row",
+        "rules",
         "single",
         "sized",
         "uneven",
@@ -112,7 +126,8 @@ class _Step:
         self.kwargs: dict[str, Any] = dict(operation.attrs)
         # Attributes that hold symbolic sizes: resolved at every call.
         self.sized = [k for k, v in self.kwargs.items() if _symbolic(v)]
-        self.regions = [Program(r, table) for r in operation.regions]
+        self.regions = [Program(r, table) for r in table.regions_of(operation)]
+        self.rules = (None,) * (len(operation.regions) - len(self.regions))
         self.free: tuple[int, ...] = ()
         self.single = operation.op.gives_one(len(operation.outputs))
         self.binds: tuple[tuple[int, TensorType], ...] = ()
@@ -212,7 +227,7 @@ class Program:
                         kwargs[key] = _resolve(kwargs[key], sizes)
                     if step.regions:
                         regions = tuple(table.region(r, sizes) for r in step.regions)
-                        kwargs.update(step.operation.op.region_kwargs(regions))
+                        kwargs.update(step.operation.op.region_kwargs((*regions, *step.rules)))
                 if step.uneven:
                     self._same_shapes(step.operation, args)
                 result: Any = NotImplemented

@@ -5,6 +5,7 @@ Families live in ``unigraph/ops``; this file is what they are written with.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -138,7 +139,8 @@ class OpDef:
     ``operands`` are names; a trailing ``*xs`` takes any number, trailing ``name?`` are optional.
     ``infer(*types, **attrs, **regions)`` gives the output type, or a tuple of types for an op with
     several outputs. ``regions`` maps each region's name to a function of the operand types and
-    attributes that gives the region's input types; a name ``*branches`` holds several.
+    attributes (of a ``ruled`` op also of ``regions``, those before it) that gives the region's input types; a name
+    ``*branches`` holds several.
     ``decompose`` (composites only) is the builder function that is the op's meaning.
     """
 
@@ -263,6 +265,13 @@ def register(op: OpDef) -> OpDef:
     return op
 
 
+def unknown_op(name: str) -> str:
+    """A message for a name that no op has, with the names nearest to it."""
+    close = difflib.get_close_matches(name, registry(), 3)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"no op is called {name!r}; {hint}`unigraph ops` lists them"
+
+
 def registry() -> Mapping[str, OpDef]:
     """All ops by name."""
     from . import ops  # noqa: F401  the families register themselves
@@ -286,7 +295,8 @@ def define(
 
     ``properties`` are words that passes and engines read, often as sets: ``elementwise`` (Python scalars as
     operands become constants), ``commutative``, ``identity`` (the operands themselves), ``tuple`` (rows always
-    give a tuple, see `OpDef.gives_one`), and the kind of op, such as ``unary`` or ``reduction``.
+    give a tuple, see `OpDef.gives_one`), ``ruled`` (regions after the first are derivative rules), and the kind of
+    op, such as ``unary`` or ``reduction``.
     """
     words = frozenset(properties.split())
     return register(OpDef(name, operands, attrs or {}, infer, doc, examples, regions, words, None, family))

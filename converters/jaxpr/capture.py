@@ -45,8 +45,9 @@ def from_jax(
       typed key among the weights (the random stream of a module) becomes a key input beyond the
       signature if it is used.
 
-    The rules of ``jax.custom_jvp`` and ``custom_vjp`` act on derivatives taken before the capture; one
-    of the user's own that is still whole is left out with a warning. Debug prints are left out.
+    Functions with rules of ``jax.custom_jvp`` or ``custom_vjp`` stay whole, and their rules with them (for
+    derivatives of first and second order); a rule that cannot be carried is left out with a warning.
+    ``jax.checkpoint`` stays a ``remat`` edge. Debug prints are left out.
     64-bit types are kept when x64 is on, as JAX traces them. Raises UnsupportedError listing every
     operation that cannot be carried, InputError for arguments that make no sense, and whatever
     tracing ``fn`` raises.
@@ -198,10 +199,11 @@ class Arguments:
         inputs = [sources[v] for _, v in pairs]
         outputs = b.inline(jaxpr, inputs)
         shared.gaps.raise_if_any()
-        if shared.own_rules:
+        if shared.lost_rules:
+            lost = list(dict.fromkeys(shared.lost_rules))
             warnings.warn(
-                f"a graph keeps no derivative rules of its own: {', '.join(sorted(shared.own_rules))} will be "
-                "differentiated as written; to keep a rule, capture the gradient itself: from_jax(jax.grad(fn), ...)",
+                f"derivative rules that cannot be carried, so that these functions will be differentiated as written: "
+                f"{', '.join(lost)}; where that matters, capture the gradient itself: from_jax(jax.grad(fn), ...)",
                 stacklevel=3,
             )
         b.symbols.update({s: Constraint(min=1) for v in b.inputs for s in sorted(v.type.symbols())})

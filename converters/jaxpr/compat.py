@@ -179,17 +179,37 @@ class Places:
         return found
 
 
-def custom_rule(eqn: Any) -> str:
-    """The function whose own derivative rule an equation carries, or "" for one of JAX itself."""
+def function_name(eqn: Any) -> str:
+    """The name of the function that an equation calls, or "" where nobody gave it one."""
+    if "_prim" in eqn.params:
+        return type(eqn.params["_prim"]).__name__
     plain, _ = unclosed(eqn.params["call_jaxpr"])
-    info = getattr(plain, "debug_info", None)
-    home = getattr(info, "func_filename", None) or ""
-    if info is None or os.path.abspath(home).startswith(_JAX):
-        return ""
-    return f"{info.func_name} ({os.path.basename(home)})"
+    name = str(getattr(getattr(plain, "debug_info", None), "func_name", ""))
+    return name if name.isidentifier() else ""
 
 
-_JAX = os.path.dirname(os.path.abspath(jax.__file__)) + os.sep
+def rebind(eqn: Any, operands: Any) -> Any:
+    """What an equation gives for these operands: a list, also of one."""
+    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    return out if eqn.primitive.multiple_results else [out]
+
+
+def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a scan every step reads, and how many are carried."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(list(consts)), len(list(carry))
+
+
+def expanded(eqn: Any) -> Any:
+    """What a primitive written in Python (``jax.experimental.hijax``) stands for, as a jaxpr."""
+    primitive = eqn.params["_prim"]
+
+    def function(*flat: Any) -> list[Any]:
+        return jax.tree_util.tree_leaves(primitive.expand(*jax.tree_util.tree_unflatten(primitive.in_tree, flat)))
+
+    return jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
 
 
 # -- structures -----------------------------------------------------------------------------------

@@ -12,17 +12,18 @@ import numpy as np
 
 from unigraph.errors import InputError
 from unigraph.evaluate import Program
-from unigraph.graph import KEY, NAMED, Graph, Value
+from unigraph.graph import KEY, NAMED, Graph, GraphLike, Value, as_graph
 from unigraph.runtime import call
 from unigraph.runtime.jax.dtypes import narrows
 from unigraph.runtime.jax.dtypes import to_jax as jax_dtype
 from unigraph.runtime.jax.table import TABLE
 from unigraph.runtime.keys import seed_words
+from unigraph.types import shown
 
 from . import compat
 
 
-def to_jax(graph: Graph) -> tuple[Callable[..., Any], dict[str, Any]]:
+def to_jax(graph: GraphLike) -> tuple[Callable[..., Any], dict[str, Any]]:
     """``(fn, params)``: ``fn(params, *args, **kwargs)`` computes the graph with its own signature.
 
     ``params`` maps the name of each weight (and state) to its array; a weight without data is a
@@ -36,6 +37,7 @@ def to_jax(graph: Graph) -> tuple[Callable[..., Any], dict[str, Any]]:
     meaning; ``fn`` raises InputError for wrong arguments and EngineError when narrowing would change a
     constant.
     """
+    graph = as_graph(graph)
     function = _Function(graph)
 
     def fn(params: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -109,7 +111,7 @@ def _checked(value: Value, x: Any, graph: Graph) -> Any:
         if x.dtype == value.type.dtype.numpy:
             x = x.astype(wanted, copy=False)
     if x.dtype != wanted:
-        raise InputError(f"{value.role} {value.name!r} must be {value.type}, got {x.dtype}{list(x.shape)}; convert it")
+        raise InputError(f"{value.role} {value.name!r} must be {value.type}, got {shown(x.dtype, x.shape)}; convert it")
     call.check_array(value, value.type.dtype, tuple(x.shape), {})
     return jnp.asarray(x)
 
@@ -127,7 +129,7 @@ def _key_words(value: Value, x: Any) -> Any:
     if x.dtype != jnp.uint32 or x.ndim != value.type.rank + 1 or x.shape[-1] != dtype.key_words:
         raise InputError(
             f"input {value.name!r} is a random key {value.type}: give a JAX key, its uint32 words (..., "
-            f"{dtype.key_words}) or an integer seed, not {x.dtype}{list(x.shape)}"
+            f"{dtype.key_words}) or an integer seed, not {shown(x.dtype, x.shape)}"
         )
     return x
 

@@ -57,7 +57,8 @@ class Capture:
         self.places = compat.Places()
         self.type = compat.TypeReader()
         self.axes: dict[str, int] = {}
-        self.own_rules: set[str] = set()  # functions whose own derivative rules are not kept
+        self.order = 0  # how many derivative rules we are inside of
+        self.lost_rules: list[str] = []  # functions whose derivative rules could not be carried, and why
         self.closures: dict[int, Any] = {}  # id -> array, so that ids stay valid
 
 
@@ -101,6 +102,10 @@ class JaxprBuilder(GraphBuilder):
             found = self._arrays[id(x)] = self._closure(x)
             self.capture.closures[id(x)] = x
         return found
+
+    def closed_values(self) -> Iterable[Value]:
+        """The values that stand for closed-over arrays."""
+        return self._arrays.values()
 
     def _closure(self, x: Any) -> Value:
         if compat.is_key(x):
@@ -156,15 +161,16 @@ class JaxprBuilder(GraphBuilder):
         eqns = _live(plain)
         factors = _factors(plain, eqns)
         for eqn in eqns:
-            values = [self._read(env, v) for v in eqn.invars]
+            values = [self.read(env, v) for v in eqn.invars]
             if eqn.outvars and eqn.outvars[0] in factors and eqn.primitive.name == "stop_gradient":
                 env[eqn.outvars[0]] = values[0]
                 continue
             env.update(zip(eqn.outvars, self._equation(eqn, values, before[0])))
         self.scope, self.source = before
-        return tuple(self._read(env, v) for v in plain.outvars)
+        return tuple(self.read(env, v) for v in plain.outvars)
 
-    def _read(self, env: Mapping[Any, Value], var: Any) -> Value:
+    def read(self, env: Mapping[Any, Value], var: Any) -> Value:
+        """The value of a variable, or of a literal."""
         if not isinstance(var, compat.Literal):
             return env[var]
         if np.ndim(var.val):

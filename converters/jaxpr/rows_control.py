@@ -1,4 +1,4 @@
-"""Lowering rows of calls, branches, loops, custom rules, devices and effects."""
+"""Lowering rows of calls, branches, loops, devices and effects."""
 
 from __future__ import annotations
 
@@ -23,32 +23,6 @@ def _inlined(param: str) -> Row:
         return b.inline(eqn.params[param], values, _scope_name(eqn.params.get("name", "")))
 
     return row
-
-
-def _is_relu(jaxpr: Any) -> bool:
-    """max(x, 0), perhaps inside a jit called relu."""
-    plain, _ = compat.unclosed(jaxpr)
-    if len(plain.eqns) != 1:
-        return False
-    eqn = plain.eqns[0]
-    if eqn.primitive.name in ("jit", "pjit"):
-        return eqn.params.get("name") == "relu" and _is_relu(eqn.params["jaxpr"])
-    zero = eqn.invars[-1]
-    return eqn.primitive.name == "max" and isinstance(zero, compat.Literal) and not zero.val
-
-
-def _custom_jvp(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
-    # Inlined, a custom rule is lost to later differentiation; that of relu changes a number (the
-    # slope at 0), and the composite keeps it.
-    if len(values) == 1 and _is_relu(eqn.params["call_jaxpr"]):
-        return (b.op("relu", values[0]),)
-    return _custom_vjp(b, eqn, *values)
-
-
-def _custom_vjp(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
-    if name := compat.custom_rule(eqn):
-        b.capture.own_rules.add(name)
-    return b.inline(eqn.params["call_jaxpr"], values)
 
 
 def _remat(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
@@ -85,13 +59,14 @@ def _while(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
 def _scan(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
     p = eqn.params
     arrays = b.nested_arrays(p["jaxpr"])
+    num_consts, num_carry = compat.scan_counts(p)
     return b.run(
         ops.scan,
         (*map(b.closed_over, arrays), *values),
         [b.subgraph(p["jaxpr"], arrays)],
         length=compat.dim(p["length"]),
-        num_consts=len(arrays) + p["num_consts"],
-        num_carry=p["num_carry"],
+        num_consts=len(arrays) + num_consts,
+        num_carry=num_carry,
         reverse=bool(p["reverse"]),
     )
 
@@ -249,13 +224,12 @@ ROWS: Mapping[str, Row] = {
     "jit": _inlined("jaxpr"),
     "pjit": _inlined("jaxpr"),
     "closed_call": _inlined("call_jaxpr"),
+    "eval_jaxpr": _inlined("call_jaxpr"),
     "core_call": _inlined("call_jaxpr"),
     "core_closed_call": _inlined("call_jaxpr"),
     "call": _inlined("call_jaxpr"),
     "xla_call": _inlined("call_jaxpr"),
     "composite": _inlined("jaxpr"),
-    "custom_jvp_call": _custom_jvp,
-    "custom_vjp_call": _custom_vjp,
     "custom_vjp_call_jaxpr": _inlined("fun_jaxpr"),
     "custom_vmap_call": _inlined("call"),
     "remat2": _remat,

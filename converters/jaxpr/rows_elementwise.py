@@ -117,6 +117,28 @@ def _dimension_size(b: JaxprBuilder, eqn: Any, x: Value) -> Value:
     return b.size(x.type.shape[eqn.params["dimension"]], b.type_of(eqn.outvars[0]).dtype)
 
 
+def _log2(b: JaxprBuilder, eqn: Any, x: Value) -> Value:
+    log, scale = b.op("log", x), 1.4426950408889634
+    if not x.type.dtype.is_complex:
+        return b.op("mul", log, b.full_like(log, scale))
+    parts = (b.op("real", log), b.op("imag", log))
+    return b.op("complex", *(b.op("mul", part, b.full_like(part, scale)) for part in parts))
+
+
+def _one_minus_square(b: JaxprBuilder, eqn: Any, x: Value) -> Value:
+    one = b.full_like(x, 1)
+    return b.op("mul", b.op("add", one, x), b.op("sub", one, x))
+
+
+def _polynomial(b: JaxprBuilder, eqn: Any, x: Value, *coefficients: Value) -> Value:
+    """Horner's rule; the constant term comes first."""
+    x, *coefficients = b.spread(b.type_of(eqn.outvars[0]).shape, (x, *coefficients))  # type: ignore[assignment]
+    total = coefficients[-1]
+    for c in reversed(coefficients[:-1]):
+        total = b.op("add", b.op("mul", total, x), c)
+    return total
+
+
 ROWS: Mapping[str, Callable[..., Any]] = {
     **{name: elementwise(name) for name in _SAME.split()},
     **dict.fromkeys(_IDENTITIES.split(), _identity),
@@ -128,6 +150,9 @@ ROWS: Mapping[str, Callable[..., Any]] = {
     "integer_pow": _with("integer_pow", y="y"),
     "reduce_precision": _with("reduce_precision", exponent_bits="exponent_bits", mantissa_bits="mantissa_bits"),
     "round": _round,
+    "log2": _log2,
+    "one_minus_square": _one_minus_square,
+    "polynomial": _polynomial,
     "convert_element_type": _convert,
     "bitcast_convert_type": _bitcast,
     "conj": _conj,

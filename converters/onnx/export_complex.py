@@ -579,4 +579,6 @@ ROWS: dict[OpDef, Row] = {
     control.scan: over_complex(CONTROL_ROWS[control.scan]),
     control.call: inlined,
     control.remat: inlined,
+    control.custom_jvp: inlined,
+    control.custom_vjp: inlined,
 }

@@ -110,4 +110,6 @@ ROWS: dict[OpDef, Row] = {
     c.scan: _scan,
     c.call: inlined,
     c.remat: inlined,
+    c.custom_jvp: inlined,
+    c.custom_vjp: inlined,
 }

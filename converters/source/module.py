@@ -16,9 +16,11 @@ from torch import fx
 from unigraph.converters.torch_fx.export import to_torch
 from unigraph.errors import Gaps
 from unigraph.graph import Graph
+from unigraph.runtime.torch.custom import Derived
 from unigraph.runtime.torch.dtypes import to_numpy
 from unigraph.tree import DATACLASS, DICT, NAMEDTUPLE, TUPLE, Tree
 
+from .bundle import Bundle
 from .literals import INLINE
 from .program import call, harmless, identifier, quoted
 
@@ -70,6 +72,9 @@ def write(graph: Graph, file: str) -> tuple[str, dict[str, Any]]:
     if arrays:
         parts.append(_loading(name, constants))
         text += ["import json", "from pathlib import Path", ""]
+    if writer.derived:
+        writer.helpers.name_all(writer.names)
+        parts = [*map(writer.helpers.render, parts), writer.helpers.text()]
     body = "\n\n\n".join(parts)
     body = re.sub(r"torch\._C\._nn\.(\w+)", _public, body).replace("torch.nn.functional.", "F.")
     imports = [line for word, line in _IMPORTS if re.search(rf"(?<![\w.\"]){word}", body)]
@@ -96,15 +101,16 @@ class _Writer:
         self.imports: list[str] = []
         self.stored: list[str] = []  # paths of constants that the weights file holds
         self.gaps = Gaps("conversion to torch source")
-        self._names: set[str] = {"load", "load_weights", "torch", "F"}
+        self.helpers, self.derived = Bundle(), ""  # the class of functions with rules of their own
+        self.names: set[str] = {"load", "load_weights", "torch", "F"}
 
     def add(self, module: fx.GraphModule, wish: str, prefix: str = "") -> str:
         """Write the class of ``module``; inner classes follow it. Returns its name."""
         name, number = wish, 1
-        while name in self._names:
+        while name in self.names:
             number += 1
             name = f"{wish}{number}"
-        self._names.add(name)
+        self.names.add(name)
         place = len(self.classes)
         self.classes.append("")
         made = list(self._members(module, prefix))
@@ -126,9 +132,17 @@ class _Writer:
             owner = _reach(path)
             if isinstance(inner, fx.GraphModule) and inner is not module:
                 inside.append(path)
-                words = [w for w in re.split(r"\W|_", path) if w]
-                wish = identifier("".join(w[:1].upper() + w[1:] for w in words))
-                yield _attach(path, f"{self.add(inner, wish, f'{prefix}{path}.')}()")
+                yield _attach(path, self._made(inner, path, prefix))
+                continue
+            if isinstance(inner, Derived):
+                inside.append(path)
+                parts = [(n, m) for n, m in inner.named_children() if isinstance(m, fx.GraphModule)]
+                given = [self._made(m, f"{path}.{n}", prefix) for n, m in parts]
+                counts = {"operands": inner.operands, "results": inner.results, "constants": inner.constants}
+                given += [f"{k}={v}" for k, v in counts.items() if v or k != "constants"]
+                self.derived = self.derived or self.helpers.add(Derived)
+                lines = call(self.derived, given)
+                yield from _attach(path, "\n".join(lines)).splitlines()
                 continue
             if path:
                 yield _attach(path, "torch.nn.Module()")
@@ -147,6 +161,12 @@ class _Writer:
                     self.stored.append(full)
                 end = ", persistent=False" if constant else ""
                 yield f'{owner}.register_buffer("{name}", {text or _empty(buffer)}{end})'
+
+    def _made(self, module: fx.GraphModule, path: str, prefix: str) -> str:
+        """Text that makes a module with a class of its own."""
+        words = [w for w in re.split(r"\W|_", path) if w]
+        wish = identifier("".join(w[:1].upper() + w[1:] for w in words))
+        return f"{self.add(module, wish, f'{prefix}{path}.')}()"
 
     def _forward(self, module: fx.GraphModule) -> Iterator[str]:
         code = module.graph.python_code("self")

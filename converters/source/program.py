@@ -69,7 +69,7 @@ class Program:
             if graph in seen:
                 return
             seen.add(graph)
-            for op in graph.all_edges():
+            for op in table.edges_of(graph):
                 for value in op.attrs.values():
                     for item in value if type(value) is tuple else (value,):
                         if type(item) is DType:
@@ -142,8 +142,9 @@ class Program:
         seen.add(graph)
         if any(v.role == CONSTANT and array_text(a) is None for v, a in graph.data.items()):
             return True
-        inner = [decomposition(op) for op in graph.all_edges() if op.op not in self.dialect.table.rows]
-        regions = [r for op in graph.edges for r in op.regions]
+        table = self.dialect.table
+        inner = [decomposition(op) for op in table.edges_of(graph) if op.op not in table.rows]
+        regions = [r for op in graph.edges for r in table.regions_of(op)]
         return any(self._big_constants(g, seen) for g in (*inner, *regions))
 
     def store(self, value: Value, array: np.ndarray) -> str:
@@ -266,14 +267,14 @@ class Body:
         if graph in seen:
             return
         seen.add(graph)
-        for op in graph.all_edges():
+        for op in self.program.dialect.table.edges_of(graph):
             for value in op.attrs.values():
                 for item in value if type(value) is tuple else (value,):
                     if hasattr(item, "free_symbols"):
                         yield from dims.symbols_of(item)
             if op.op not in self.program.dialect.table.rows:
                 yield from self._symbols(decomposition(op), seen)
-            for region in op.regions:
+            for region in self.program.dialect.table.regions_of(op):
                 if self.program.dialect.regions:
                     yield from set().union(*(v.type.symbols() for v in region.outputs))
 
@@ -344,12 +345,13 @@ class Body:
 
     def _regions(self, op: Operation) -> list[str]:
         """Nested functions for the regions, and how they are passed."""
-        if not op.regions:
+        regions = self.program.dialect.table.regions_of(op)
+        if not regions:
             return []
         keys = op.op.region_kwargs(tuple(range(len(op.regions))))
         single = {v: k for k, v in keys.items() if type(v) is int}
         names = []
-        for number, region in enumerate(op.regions):
+        for number, region in enumerate(regions):
             wish = single.get(number) or f"branch_{number}"
             name = self.fresh(wish)
             names.append(name)
@@ -361,7 +363,11 @@ class Body:
             self.lines += ["", *define(name, head, body.lines).splitlines(), ""]
             if self.program.dialect.regions:
                 self.lines += self._told(op, name, region)
-        texts = {k: names[v] if type(v) is int else _tuple([names[i] for i in v]) for k, v in keys.items()}
+        texts = {
+            k: names[v] if type(v) is int else _tuple([names[i] for i in v])
+            for k, v in keys.items()
+            if type(v) is not int or v < len(names)
+        }
         return [f"{k}={text}" for k, text in texts.items()]
 
     def _told(self, op: Operation, name: str, region: Graph) -> list[str]:

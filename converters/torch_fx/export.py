@@ -18,7 +18,7 @@ from torch import fx
 from unigraph import dims, tree
 from unigraph.errors import EngineError, InputError
 from unigraph.evaluate import Program, Row
-from unigraph.graph import KEY, NAMED, STATE, WEIGHT, Graph, Operation, Value
+from unigraph.graph import KEY, NAMED, STATE, WEIGHT, Graph, GraphLike, Operation, Value, as_graph
 from unigraph.ops.nn_norm import batch_norm
 from unigraph.runtime.call import signature_of
 from unigraph.runtime.torch.compat import assumptions, fake_mode, real_tensors, size_expression, symbolic_size
@@ -34,7 +34,7 @@ from .recorder import Recorder
 Tensor = torch.Tensor
 
 
-def to_torch(graph: Graph) -> fx.GraphModule:
+def to_torch(graph: GraphLike) -> fx.GraphModule:
     """The graph as a ``torch.fx.GraphModule`` that needs only torch at run time.
 
     Weights of inexact dtype are parameters, others and states are buffers, under their names in the
@@ -49,6 +49,7 @@ def to_torch(graph: Graph) -> fx.GraphModule:
     Raises UnsupportedError listing the operations without a torch meaning, EngineError for one that
     cannot be traced.
     """
+    graph = as_graph(graph)
     return _Export(graph).module()
 
 
@@ -292,7 +293,7 @@ class _Export:
     def _drop_unused(self) -> None:
         """Dead nodes go; weights that nothing reads stay, or copies of the module would lose them."""
         for node in reversed(self.fx.nodes):
-            if not node.users and node.op in ("call_function", "call_method") and node.target != "copy_":
+            if not node.users and node.op in ("call_function", "call_method", "call_module") and node.target != "copy_":
                 self.fx.erase_node(node)
 
 

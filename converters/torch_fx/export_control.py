@@ -1,6 +1,7 @@
 """Control flow as torch exports and compiles it: higher-order operators over graph modules.
 
-``cond`` and ``scan`` are differentiable, ``while_loop`` is not. A scan of few steps is written out.
+``cond`` and ``scan`` are differentiable, ``while_loop`` is not. A scan of few steps is written out. A block to
+be computed again is a call of torch's checkpoint, a function with rules of its own a module.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from typing import Any
 import torch
 from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.checkpoint import checkpoint
 
 from unigraph.opdef import OpDef
 from unigraph.ops import control as c
 from unigraph.runtime.torch import control
 from unigraph.runtime.torch.compat import higher_order, unrecorded
+from unigraph.runtime.torch.custom import Derived
 
 from .recorder import Frame, Lifts, Recorder
 
@@ -32,10 +35,19 @@ class Regions:
 
     def rows(self) -> dict[OpDef, Callable[..., Any]]:
         """Rows that replace the eager ones."""
-        return {c.cond: self.cond, c.while_: self.while_, c.scan: self.scan, c.remat: lambda *xs, body: body(*xs)}
+        return {
+            c.cond: self.cond,
+            c.while_: self.while_,
+            c.scan: self.scan,
+            c.remat: self.remat,
+            c.custom_jvp: self.custom_jvp,
+            c.custom_vjp: self.custom_vjp,
+        }
 
-    def _write(self, lifts: Lifts, operands: Sequence[Tensor], run: Body) -> tuple[Frame, list[Tensor]]:
-        """A frame that computes ``run(*operands)``; its results share no memory with anything outside."""
+    def _write(
+        self, lifts: Lifts, operands: Sequence[Tensor], run: Body, apart: bool = True
+    ) -> tuple[Frame, list[Tensor]]:
+        """A frame that computes ``run(*operands)``; ``apart``, its results share no memory with anything outside."""
         frame = lifts.open(operands)
         with self.recorder.inside(frame):
             results = list(run(*operands))
@@ -45,7 +57,7 @@ class Regions:
             }
             for x in results:
                 node, storage = self.recorder.node_of(x), StorageWeakRef(x.untyped_storage())
-                if storage in storages or id(x) in self.recorder.constants or not x.is_contiguous():
+                if apart and (storage in storages or id(x) in self.recorder.constants or not x.is_contiguous()):
                     options: dict[str, Any] = {"memory_format": torch.contiguous_format}
                     node = frame.graph.call_method("clone", (node,), options)
                 storages.add(storage)
@@ -54,13 +66,16 @@ class Regions:
         return frame, results
 
     def _module(self, name: str, frame: Frame) -> fx.Node:
-        frame.graph.eliminate_dead_code()
-        return self.recorder.frame.submodule(name, fx.GraphModule(frame.root, frame.graph))
+        around = self.recorder.frame
+        return around.graph.get_attr(around.store(name, _finished(frame)))
 
     def _call(self, name: str, args: tuple[Any, ...], like: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The node of a higher-order operator, and fresh tensors for its results."""
+        return self._bound(self.recorder.frame.graph.call_function(higher_order(name), args), like)
+
+    def _bound(self, node: fx.Node, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Fresh tensors for the results of a node."""
         frame = self.recorder.frame
-        node = frame.graph.call_function(higher_order(name), args)
         with unrecorded():
             fresh = tuple(torch.empty_like(x, memory_format=torch.contiguous_format) for x in like)
         self.recorder.bind(frame, node, fresh)
@@ -142,3 +157,70 @@ class Regions:
         made = self._call("scan", args, [*results[:count], *stacked])
         ys = [torch.flip(y, (0,)) if reverse else y for y in made[count:]]
         return (*made[:num_carry], *ys)
+
+    def remat(self, *operands: Tensor, body: Body) -> tuple[Tensor, ...]:
+        """A call of torch's checkpoint. Nothing in a graph is random, so no generator needs to be kept."""
+        recorder, lifts = self.recorder, Lifts(self.recorder)
+        given = [recorder.argument(x) for x in operands]
+        frame, results = self._write(lifts, operands, body, apart=False)
+        module = self._module("block", frame)
+        options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
+        args = (module, *given, *lifts.arguments())
+        return self._bound(recorder.frame.graph.call_function(checkpoint, args, options), results)
+
+    def custom_jvp(
+        self, *operands: Tensor, body: Body, jvp: Body, vjp: Body, num_consts: int, name: str
+    ) -> tuple[Tensor, ...]:
+        """A module that is differentiated by its rules."""
+        lifts = Lifts(self.recorder)
+        frame, results = self._write(lifts, operands, body, apart=False)
+        pull, _ = self._write(lifts, [*operands, *_like(results)], vjp, apart=False)
+        push, _ = self._write(lifts, [*operands, *_like(operands[num_consts:])], jvp, apart=False)
+        return self._derived(name, lifts, operands, results, (frame, pull, push), num_consts)
+
+    def custom_vjp(
+        self,
+        *operands: Tensor,
+        body: Body,
+        fwd: Body,
+        bwd: Body,
+        num_residuals: int,
+        num_consts: int,
+        name: str,
+    ) -> tuple[Tensor, ...]:
+        """A module that is differentiated by its rule."""
+        lifts = Lifts(self.recorder)
+        frame, found = self._write(lifts, operands, fwd, apart=False)
+        count = len(found) - num_residuals
+        with unrecorded():
+            residuals = [torch.empty_like(x) for x in found[count:]]
+        given = [*operands[:num_consts], *residuals, *_like(found[:count])]
+        pull, _ = self._write(lifts, given, bwd, apart=False)
+        return self._derived(name, lifts, operands, found[:count], (frame, pull), num_consts)
+
+    def _derived(
+        self,
+        name: str,
+        lifts: Lifts,
+        operands: Sequence[Tensor],
+        results: Sequence[Tensor],
+        frames: Sequence[Frame],
+        constants: int,
+    ) -> tuple[Tensor, ...]:
+        around = self.recorder.frame
+        given = [self.recorder.argument(x) for x in operands] + lifts.arguments()
+        modules = [_finished(frame) for frame in frames]
+        module = Derived(*modules, operands=len(operands), results=len(results), constants=constants)
+        wish = name if name.isidentifier() and name.isascii() else "function"
+        return self._bound(around.graph.call_module(around.store(wish, module), tuple(given)), results)
+
+
+def _finished(frame: Frame) -> fx.GraphModule:
+    frame.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
+    return fx.GraphModule(frame.root, frame.graph)
+
+
+def _like(xs: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors for the tangents or cotangents of those that have them."""
+    with unrecorded():
+        return [torch.empty_like(x) for x in xs if x.is_floating_point() or x.is_complex()]

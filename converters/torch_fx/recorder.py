@@ -81,13 +81,13 @@ class Frame:
         self.last = node
         return node
 
-    def submodule(self, name: str, module: torch.nn.Module) -> fx.Node:
-        """A node for a module stored under a name like ``name``."""
+    def store(self, name: str, module: torch.nn.Module) -> str:
+        """The path of a module stored under a name like ``name``."""
         number = 0
         while hasattr(self.root, f"{name}_{number}"):
             number += 1
         self.root.add_module(f"{name}_{number}", module)
-        return self.graph.get_attr(f"{name}_{number}")
+        return f"{name}_{number}"
 
 
 class Lifts:

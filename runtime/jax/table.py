@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
-from unigraph.evaluate import Row, Table
+from unigraph.evaluate import Program, Row, Table
 from unigraph.graph import Operation
+from unigraph.ops import nn_resize
 from unigraph.types import TensorType
 
 from . import collective, contract, control, elementwise, index, linalg, movement, nn, random, reduce, sort
@@ -18,6 +21,7 @@ class JaxTable(Table):
     """Rows work on jax arrays and tracers alike, so a program under this table jits, differentiates and vmaps."""
 
     name = "jax"
+    derives = True
 
     def constant(self, array: Any, type_: TensorType) -> Any:
         """A jax array; 64-bit data stays so only where x64 is on.
@@ -31,6 +35,16 @@ class JaxTable(Table):
         if operation.op in random.KEYED:
             kwargs = {**kwargs, "impl": operation.inputs[0].type.dtype.name[4:-1]}
         return row(*args, **kwargs)
+
+    def composite(
+        self, operation: Operation, program: Program, args: list[Any], symbols: Mapping[str, Any]
+    ) -> Iterable[Any]:
+        """Run the decomposition. What `resize` works out of fixed sizes, indices and weights, is computed here and
+        now: XLA would compute a position once for each, rounded in two ways, and so the one beside the other."""
+        if operation.op is not nn_resize.resize:
+            return super().composite(operation, program, args, symbols)
+        with jax.ensure_compile_time_eval():
+            return tuple(super().composite(operation, program, args, symbols))
 
 
 TABLE = JaxTable(

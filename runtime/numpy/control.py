@@ -62,4 +62,6 @@ ROWS: Mapping[OpDef, Row] = {
     c.scan: scan,
     c.call: lambda *operands, name, body: body(*operands),
     c.remat: lambda *operands, body: body(*operands),
+    c.custom_jvp: lambda *operands, body, **rules: body(*operands),
+    c.custom_vjp: lambda *operands, body, **rules: body(*operands),
 }

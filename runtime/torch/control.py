@@ -14,6 +14,7 @@ from unigraph.opdef import OpDef
 from unigraph.ops import control as c
 
 from .compat import is_traced
+from .custom import Derived
 from .dtypes import bits, to_torch, unbits
 
 Tensor = torch.Tensor
@@ -93,10 +94,30 @@ def remat(*operands: Tensor, body: Branch) -> tuple[Tensor, ...]:
     return body(*operands)
 
 
+def custom_jvp(*operands: Tensor, body: Region, jvp: Branch, vjp: Branch, num_consts: int, name: str) -> Any:
+    """Differentiated forwards and backwards by its own rules."""
+    if not torch.is_grad_enabled():
+        return body(*operands)
+    results = len(body.program.graph.outputs)
+    return Derived(body, vjp, jvp, operands=len(operands), results=results, constants=num_consts)(*operands)
+
+
+def custom_vjp(
+    *operands: Tensor, body: Region, fwd: Branch, bwd: Branch, num_residuals: int, num_consts: int, name: str
+) -> Any:
+    """Differentiated backwards by its own rule."""
+    if not torch.is_grad_enabled():
+        return body(*operands)
+    results = len(body.program.graph.outputs)
+    return Derived(fwd, bwd, operands=len(operands), results=results, constants=num_consts)(*operands)
+
+
 ROWS: Mapping[OpDef, Row] = {
     c.cond: cond,
     c.while_: while_,
     c.scan: scan,
     c.call: lambda *operands, name, body: body(*operands),
     c.remat: remat,
+    c.custom_jvp: custom_jvp,
+    c.custom_vjp: custom_vjp,
 }

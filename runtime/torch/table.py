@@ -20,6 +20,7 @@ class TorchTable(Table):
     """Rows over torch tensors: differentiable, and traceable where no value decides what happens next."""
 
     name = "torch"
+    derives = True
 
     def constant(self, array: Any, type_: TensorType) -> Any:
         """A tensor over the memory of ``array``."""

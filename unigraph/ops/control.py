@@ -182,3 +182,88 @@ remat = _op(
     {},
     {"body": _operands},
 )
+
+
+# -- functions with derivative rules of their own ----------------------------------------------------
+
+_CONSTS = Attr("int", 0, "number of leading operands that the rules take for fixed")
+
+
+def _inexact(types: Sequence[TensorType]) -> Types:
+    return tuple(t for t in types if t.dtype.is_inexact)
+
+
+def _moving(operands: Types, num_consts: int) -> Types:
+    return _inexact(operands[max(num_consts, 0) :])
+
+
+def _jvp_types(*operands: TensorType, num_consts: int = 0, **other: Any) -> Types:
+    return (*operands, *_moving(operands, num_consts))
+
+
+def _vjp_types(*operands: TensorType, regions: Sequence[Graph], **other: Any) -> Types:
+    return (*operands, *_inexact(regions[0].out_types))
+
+
+def _bwd_types(*operands: TensorType, regions: Sequence[Graph], num_consts: int = 0, **other: Any) -> Types:
+    body, fwd = regions[:2]
+    kept = fwd.out_types[len(body.outputs) :]
+    return (*operands[: max(num_consts, 0)], *kept, *_inexact(body.out_types))
+
+
+def _custom_jvp(*operands: TensorType, body: Graph, jvp: Graph, vjp: Graph, num_consts: int = 0, **other: Any) -> Types:
+    moving, outs = _moving(operands, num_consts), body.out_types
+    if not 0 <= num_consts <= len(operands):
+        refuse("custom_jvp_c1", f"{num_consts} constants among {len(operands)} operands")
+    _match("custom_jvp_c2", "inputs of body", body.in_types, operands)
+    _match("custom_jvp_c3", "inputs of jvp", jvp.in_types, (*operands, *moving))
+    _match("custom_jvp_c4", "outputs of jvp", jvp.out_types, _inexact(outs))
+    _match("custom_jvp_c5", "inputs of vjp", vjp.in_types, (*operands, *_inexact(outs)))
+    _match("custom_jvp_c6", "outputs of vjp", vjp.out_types, moving)
+    return outs
+
+
+def _custom_vjp(
+    *operands: TensorType, body: Graph, fwd: Graph, bwd: Graph, num_residuals: int, num_consts: int = 0, **other: Any
+) -> Types:
+    moving, outs = _moving(operands, num_consts), body.out_types
+    if not 0 <= num_consts <= len(operands):
+        refuse("custom_vjp_c1", f"{num_consts} constants among {len(operands)} operands")
+    _match("custom_vjp_c2", "inputs of body", body.in_types, operands)
+    _match("custom_vjp_c3", "inputs of fwd", fwd.in_types, operands)
+    if len(fwd.outputs) != len(outs) + num_residuals:
+        given = f"{len(fwd.outputs)} outputs, not {len(outs)} results and {num_residuals} residuals"
+        refuse("custom_vjp_c4", f"fwd has {given}")
+    _match("custom_vjp_c5", "the first outputs of fwd", fwd.out_types[: len(outs)], outs)
+    takes = _bwd_types(*operands, regions=(body, fwd), num_consts=num_consts)
+    _match("custom_vjp_c6", "inputs of bwd", bwd.in_types, takes)
+    _match("custom_vjp_c7", "outputs of bwd", bwd.out_types, moving)
+    return outs
+
+
+_NAME = Attr("str", "", "what the function is called")
+
+custom_jvp = _control(
+    "custom_jvp",
+    "*operands",
+    _custom_jvp,
+    "body applied to the operands, with derivative rules of its own. `jvp` takes the operands and a tangent for each "
+    "float or complex operand after the constants, and gives a tangent for each float or complex result; "
+    "`vjp`, its transpose, takes the operands and cotangents of such results and gives those of such operands "
+    "(linear as in JAX: nothing is conjugated). Running only needs body.",
+    {"num_consts": _CONSTS, "name": _NAME},
+    "ruled",
+    {"body": _operands, "jvp": _jvp_types, "vjp": _vjp_types},
+)
+custom_vjp = _control(
+    "custom_vjp",
+    "*operands",
+    _custom_vjp,
+    "body applied to the operands, with a rule of its own for reverse differentiation. `fwd` takes the operands and "
+    "gives the results of body and then residuals, which the rule keeps; `bwd` takes the constants, the residuals and "
+    "a cotangent for each float or complex result, and gives one for each float or complex operand after the constants "
+    "(linear as in JAX: nothing is conjugated). Running only needs body.",
+    {"num_residuals": Attr("int", doc="number of residuals"), "num_consts": _CONSTS, "name": _NAME},
+    "ruled",
+    {"body": _operands, "fwd": _operands, "bwd": _bwd_types},
+)

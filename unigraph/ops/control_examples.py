@@ -141,10 +141,73 @@ def _plain() -> list[Example]:
     ]
 
 
+def _custom_jvp() -> list[Example]:
+    """Tangents and cotangents are three times what those of the body would be."""
+    return [
+        example(
+            _X,
+            _X + 1,
+            out=array("f32", [2, 6]),
+            regions={
+                "body": lambda b, x, y: b.mul(x, y),
+                "jvp": lambda b, x, y, dx, dy: b.mul(b.add(b.mul(dx, y), b.mul(x, dy)), 3.0),
+                "vjp": lambda b, x, y, g: (b.mul(b.mul(g, y), 3.0), b.mul(b.mul(g, x), 3.0)),
+            },
+            note="two operands",
+        ),
+        example(
+            array("i32", [3, 4]),
+            _X,
+            out=(array("f32", [3, 8]), array("i32", [3, 4])),
+            regions={
+                "body": lambda b, n, x: (b.mul(b.convert(n, dtype="f32"), x), n),
+                "jvp": lambda b, n, x, dx: b.mul(b.convert(n, dtype="f32"), dx),
+                "vjp": lambda b, n, x, g: b.mul(b.convert(n, dtype="f32"), g),
+            },
+            note="integers have no tangents",
+        ),
+    ]
+
+
+def _custom_vjp() -> list[Example]:
+    return [
+        example(
+            _X,
+            out=_X,
+            regions={
+                "body": lambda b, x: b.round(x, mode="even"),
+                "fwd": lambda b, x: b.round(x, mode="even"),
+                "bwd": lambda b, g: g,
+            },
+            num_residuals=0,
+            note="straight through",
+        ),
+        example(
+            array("f32", 2),
+            _X,
+            out=array("f32", [2, 4]),
+            regions={
+                "body": lambda b, w, x: b.mul(_spread(b, w), x),
+                "fwd": lambda b, w, x: (b.mul(_spread(b, w), x), b.sign(x)),
+                "bwd": lambda b, w, kept, g: b.mul(b.mul(_spread(b, w), kept), g),
+            },
+            num_residuals=1,
+            num_consts=1,
+            note="a constant and something kept",
+        ),
+    ]
+
+
+def _spread(b: Any, w: Any) -> Any:
+    return b.broadcast_in_dim(w, shape=(2,), broadcast_dimensions=())
+
+
 EXAMPLES: dict[str, Callable[[], list[Example]]] = {
     "cond": _cond,
     "while": _while,
     "scan": _scan,
     "call": _plain,
     "remat": _plain,
+    "custom_jvp": _custom_jvp,
+    "custom_vjp": _custom_vjp,
 }
