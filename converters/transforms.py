@@ -14,7 +14,7 @@ import numpy as np
 
 from unigraph import dims
 from unigraph.errors import InputError
-from unigraph.graph import KEY, NAMED, WEIGHT, Graph, Value
+from unigraph.graph import KEY, NAMED, WEIGHT, Graph, GraphLike, Value, as_graph
 from unigraph.runtime import call
 from unigraph.tree import unflatten
 
@@ -25,7 +25,7 @@ from .jaxpr.export import to_jax
 Wrt = str | Iterable[str] | None
 
 
-def grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
+def grad(graph: GraphLike, wrt: Wrt = None, output: int = 0) -> Graph:
     """The graph of the gradient of one scalar output.
 
     ``wrt`` names weights or inputs: one name gives one array, several a dict by name, None all
@@ -34,18 +34,20 @@ def grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
     scalar among the outputs. Raises InputError for unknown names, dtypes that have no derivative, or
     an output that is no scalar float.
     """
+    graph = as_graph(graph)
     return _differentiate(graph, wrt, output, _gradient(output), lambda g, aux: (g, aux[1]))
 
 
-def value_and_grad(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
+def value_and_grad(graph: GraphLike, wrt: Wrt = None, output: int = 0) -> Graph:
     """The graph of ``(outputs, gradient)``; see `grad`. The outputs keep their structure.
 
     Raises what `grad` raises.
     """
+    graph = as_graph(graph)
     return _differentiate(graph, wrt, output, _gradient(output), lambda g, aux: ((aux[0], g), aux[1]))
 
 
-def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
+def jvp(graph: GraphLike, wrt: Wrt = None) -> Graph:
     """The graph of ``(outputs, tangents of the outputs)``.
 
     ``wrt`` names what varies (None: all floating inputs). The new graph takes the directions as the
@@ -54,6 +56,7 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     Raises InputError for a name that is neither input nor weight, UnsupportedError for operations
     without a JAX meaning.
     """
+    graph = as_graph(graph)
     f = _Called(graph)
     names, single = f.select(wrt, prefer=f.float_inputs() or f.float_weights())
     tangents = {n: f.spec(n) for n in names}
@@ -68,12 +71,13 @@ def jvp(graph: Graph, wrt: Wrt = None) -> Graph:
     return f.capture(run, {"tangents": tangents[names[0]] if single else tangents})
 
 
-def hessian(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
+def hessian(graph: GraphLike, wrt: Wrt = None, output: int = 0) -> Graph:
     """The graph of second derivatives of one scalar output; see `grad`.
 
     One name gives one array (axes of the argument, twice); several give a dict of dicts by name.
     Raises what `grad` raises.
     """
+    graph = as_graph(graph)
 
     def transform(f: _Called) -> Callable[..., Any]:
         def run(x: Any, rest: Any) -> Any:
@@ -88,7 +92,7 @@ def hessian(graph: Graph, wrt: Wrt = None, output: int = 0) -> Graph:
 
 
 def vmap(
-    graph: Graph,
+    graph: GraphLike,
     in_axes: int | Mapping[str, int | None] | None = 0,
     out_axes: int = 0,
     size: int | str = "vmap_size",
@@ -99,6 +103,7 @@ def vmap(
     none). A key input that has an axis is an array of keys. ``size`` is the axis' size, or the name of
     a symbolic one. Raises InputError when no input has the axis, or for a graph with states.
     """
+    graph = as_graph(graph)
     f = _Called(graph)
     if graph.states:
         raise InputError("a graph with states cannot be mapped: which element's state should be kept?")
@@ -119,11 +124,12 @@ def vmap(
     return f.capture(run, axes=axes, size=count)
 
 
-def checkpoint(graph: Graph) -> Graph:
+def checkpoint(graph: GraphLike) -> Graph:
     """The same graph as one rematerialised block: its intermediates are computed again in backward.
 
     Raises UnsupportedError for operations without a JAX meaning.
     """
+    graph = as_graph(graph)
     f = _Called(graph)
     return f.capture(lambda params, leaves: jax.checkpoint(lambda p, xs: f(p, tuple(xs)))(params, list(leaves)))
 

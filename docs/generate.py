@@ -203,7 +203,8 @@ def api() -> str:
     parts = [
         HEAD,
         "# Public names",
-        "`import unigraph as ug`; every name below is an attribute of `ug`. Nothing else is promised.",
+        "`import unigraph as ug`; every name below is an attribute of `ug`. Nothing else is promised. "
+        "Where a function takes a graph (`GraphLike`), the path of a `.ugraph` file does as well.",
     ]
     for title, names in groups.items():
         parts.append(f"## {title}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from unigraph import dims
 from unigraph.errors import InputError
-from unigraph.graph import KEY, Graph, Value
+from unigraph.graph import KEY, Graph, Value, counted
 from unigraph.tree import DICT, LEAF, NONE, TUPLE, Signature, Tree, flatten, unflatten
 
 from .arrays import JAX, NUMPY, PYTHON, TORCH, dtype_of, key_impl, kind_of, to_numpy
@@ -56,7 +56,7 @@ class Plan:
         """
         if len(args) > len(self.positions):
             raise InputError(
-                f"{len(args)} positional inputs given, {len(self.positions)} expected; "
+                f"{counted(len(args), 'positional input')} given, {len(self.positions)} expected; "
                 f"the graph takes {describe(self.graph)}"
             )
         result: dict[Value, Any] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unigraph.errors import InputError
-from unigraph.graph import Graph, Operation, Value
+from unigraph.graph import Graph, GraphLike, Operation, Value, as_graph, counted
 from unigraph.tolerances import difference
 
 from . import arrays
@@ -56,15 +55,16 @@ class Diff:
         return not self.parts
 
     def __str__(self) -> str:
+        compared = counted(self.compared, "value")
         if self.first is None:
-            return f"{self.compared} values compared, all within tolerance; largest difference {self.largest:.3g}"
+            return f"{compared} compared, all within tolerance; largest difference {self.largest:.3g}"
+        verb = "differs" if len(self.parts) == 1 else "differ"
         return (
-            f"{self.compared} values compared, {len(self.parts)} differ, by {self.largest:.3g} at most; "
-            f"the first is {self.first}"
+            f"{compared} compared, {len(self.parts)} {verb}, by {self.largest:.3g} at most; the first is {self.first}"
         )
 
 
-Side = Graph | str | os.PathLike[str] | tuple[Any, str]
+Side = GraphLike | tuple[Any, str]
 
 
 def diff(a: Side, b: Side, inputs: Any = (), *, seed: int = 0, scale: float = 10.0) -> Diff:
@@ -100,11 +100,7 @@ def diff(a: Side, b: Side, inputs: Any = (), *, seed: int = 0, scale: float = 10
 
 def _side(x: Any) -> tuple[Graph, str]:
     graph, engine = x if isinstance(x, tuple) else (x, "numpy")
-    if not isinstance(graph, Graph):
-        from unigraph.file import load
-
-        graph = load(graph)
-    return graph, engine
+    return as_graph(graph), engine
 
 
 def _pairs(a: Graph, b: Graph) -> list[tuple[Value, Value]]:

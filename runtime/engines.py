@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from unigraph.errors import EngineError, InputError, importing
-from unigraph.graph import STATE, Graph, Value
+from unigraph.graph import STATE, Graph, GraphLike, Value, as_graph
 
 from . import arrays, call
 
@@ -195,7 +195,7 @@ class AutoCompiled(_Callable):
         return self._chosen.flat(args, kwargs, seed, states)
 
 
-def compile(graph: Graph, engine: str = "auto", device: str | None = None) -> Compiled | AutoCompiled:
+def compile(graph: GraphLike, engine: str = "auto", device: str | None = None) -> Compiled | AutoCompiled:
     """A callable that runs ``graph`` on ``engine`` (auto, numpy, torch, jax, onnx) and ``device``.
 
     It takes the inputs of the captured program, in their structure, by position or by name, any
@@ -209,6 +209,7 @@ def compile(graph: Graph, engine: str = "auto", device: str | None = None) -> Co
     InputError when weights hold no data. A call raises InputError for wrong inputs and EngineError
     naming operation, scope and source when one fails.
     """
+    graph = as_graph(graph)
     unbound = [v.name for v, array in graph.data.items() if array is None]
     if unbound:
         rest = f" and {len(unbound) - call.SHOWN} more" if len(unbound) > call.SHOWN else ""
@@ -220,7 +221,7 @@ def compile(graph: Graph, engine: str = "auto", device: str | None = None) -> Co
 
 
 def run(
-    graph: Graph | str | os.PathLike[str],
+    graph: GraphLike,
     *inputs: Any,
     engine: str = "auto",
     device: str | None = None,
@@ -237,11 +238,12 @@ def run(
 
     Raises InputError for wrong inputs, weights and names, and what `compile` and `load` raise.
     """
-    if not isinstance(graph, Graph):
+    if isinstance(graph, (str, os.PathLike)) and weights is not None:
         from unigraph.file import load
 
-        graph = load(graph, weights=weights)
-    elif weights is not None:
+        graph, weights = load(graph, weights=weights), None
+    graph = as_graph(graph)
+    if weights is not None:
         graph = graph.bind(weights)
     if keep is None:
         return compile(graph, engine, device)(*inputs, seed=seed, **named_inputs)

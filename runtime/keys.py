@@ -12,6 +12,7 @@ from unigraph import dims
 from unigraph.dtypes import DType
 from unigraph.errors import InputError
 from unigraph.graph import Value
+from unigraph.types import shown
 
 from .arrays import key_impl, to_numpy
 
@@ -72,7 +73,7 @@ def key_data(x: Any, value: Value) -> np.ndarray:
     if not fits or data.ndim != value.type.rank + 1 or data.shape[-1] != words:
         raise InputError(
             f"input {value.name!r} is a random key {value.type}: give a JAX key, its uint32 data of shape "
-            f"(..., {words}) or an integer seed, not {plain.dtype}{list(plain.shape)}"
+            f"(..., {words}) or an integer seed, not {shown(plain.dtype, plain.shape)}"
         )
     return data
 

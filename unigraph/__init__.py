@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PUBLIC})
+    return sorted({*__all__, "__doc__", "__version__", "ops"})
 
 
 class _Package(ModuleType):

@@ -14,6 +14,7 @@ import numpy as np
 from .errors import FormatError, InputError
 from .graph import NAMED, Graph, Value
 from .safetensors import as_bytes, load_file, storage
+from .types import shown
 
 _SHOWN = 50  # problems listed in full
 
@@ -26,7 +27,7 @@ def mismatch(value: Value, array: Any) -> str | None:
         return f"is declared as {value.type}, whose size is not fixed"
     dtype, shape = storage(value.type)
     if array.shape != shape or array.dtype != dtype.numpy:
-        return f"must be {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
+        return f"must be {shown(dtype, shape)}, got {shown(array.dtype, array.shape)}"
     return None
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from . import dims
 from .binding import mismatch
 from .errors import GraphError, TypeCheckError, UnigraphError
-from .graph import CONSTANT, HELD, INPUT, KEY, NAMED, PRODUCED, STATE, Graph, Operation, Value
+from .graph import CONSTANT, HELD, INPUT, KEY, NAMED, PRODUCED, STATE, Graph, GraphLike, Operation, Value, as_graph
 from .types import TensorType
 
 MAX_DEPTH = 64
 
 
-def check(graph: Graph, *, constants: bool = True) -> None:
+def check(graph: GraphLike, *, constants: bool = True) -> None:
     """Refuse ``graph`` unless it is well formed. ``constants`` False lets constants be without data.
 
     Raises GraphError: a value used before it is made, made twice or of another graph, a wrong role, data
@@ -24,6 +24,7 @@ def check(graph: Graph, *, constants: bool = True) -> None:
     TypeCheckError: a type that differs from what the op infers. Both name the operation, its scope
     and its source.
     """
+    graph = as_graph(graph)
     _check(graph, f"graph {graph.name!r}" if graph.name else "graph", 0, set(), constants)
 
 

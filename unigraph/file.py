@@ -20,9 +20,10 @@ from . import serde
 from .archive import PAGE, ArchiveWriter, Entry, map_file, read_directory, verify
 from .binding import bind, mismatch
 from .errors import FormatError, GraphError, InputError, UnigraphError
-from .graph import NAMED, Graph, Value
+from .graph import NAMED, Graph, GraphLike, Value, as_graph
 from .safetensors import Tensor, arrange, nbytes, read_header, storage, stream, view
 from .serde import Ref
+from .types import shown
 
 MIMETYPE = b"application/vnd.unigraph"
 SHARD = 4 << 30  # bytes of weights in one entry
@@ -44,7 +45,14 @@ _FOREIGN = {
 }
 
 
-def save(graph: Graph, path: Any, *, weights: bool | str | os.PathLike[str] = True) -> None:
+_READERS = {
+    ".onnx": "ug.from_onnx(path)",
+    ".pt2": "ug.from_torch(path)",
+    ".safetensors": "ug.load(graph, weights=path)",
+}
+
+
+def save(graph: GraphLike, path: Any, *, weights: bool | str | os.PathLike[str] = True) -> None:
     """Write ``graph`` to ``path``, atomically: the file appears whole or not at all.
 
     ``weights`` True stores weights and states in the file, False stores their types only, a path
@@ -53,7 +61,7 @@ def save(graph: Graph, path: Any, *, weights: bool | str | os.PathLike[str] = Tr
     Raises GraphError for a graph that is not well formed, InputError for a path that names another
     format, OSError when the disk refuses.
     """
-    path = Path(path)
+    graph, path = as_graph(graph), Path(path)
     if path.suffix in _FOREIGN:
         raise InputError(
             f"{path.name} would not be a {path.suffix} file: save as .ugraph, or use {_FOREIGN[path.suffix]}"
@@ -195,8 +203,13 @@ def load(path: Any, weights: Weights = None, *, check: bool = True) -> Graph:
     missing, unexpected or mismatched.
     """
     data = map_file(path)
-    entries = read_directory(data, str(path))
-    _refuse_foreign(data, entries, str(path))
+    try:
+        entries = read_directory(data, str(path))
+        _refuse_foreign(data, entries, str(path))
+    except FormatError as error:
+        if Path(path).suffix not in _READERS:
+            raise
+        raise FormatError(f"{error}; read it with {_READERS[Path(path).suffix]}") from None
     entry = entries[_GRAPH]
     if entry.size >= serde.MAX_GRAPH:
         raise FormatError(f"{entry.size} bytes are more than a graph can take", f"{path}: {_GRAPH}")
@@ -246,7 +259,7 @@ class _Source:
         if tensor is None:
             raise FormatError("the graph needs this tensor, which is missing", where)
         if (tensor.dtype, tensor.shape) != storage(value.type):
-            raise FormatError(f"the tensor is {tensor.dtype}{list(tensor.shape)}, the graph says {value.type}", where)
+            raise FormatError(f"the tensor is {shown(tensor.dtype, tensor.shape)}, the graph says {value.type}", where)
         return view(data, tensor)
 
     def _inside(self, ref: Ref) -> tuple[np.ndarray, dict[str, Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -211,7 +212,34 @@ class Graph:
         return self.text()
 
     def __repr__(self) -> str:
-        return (
-            f"<Graph {self.name or 'unnamed'}: {len(self.inputs)} inputs, {len(self.edges)} operations, "
-            f"{len(self.outputs)} outputs, {len(self.weights)} weights>"
+        parts = (
+            (len(self.inputs), "input"),
+            (len(self.edges), "operation"),
+            (len(self.outputs), "output"),
+            (len(self.weights), "weight"),
         )
+        return f"<Graph {self.name or 'unnamed'}: {', '.join(counted(n, word) for n, word in parts)}>"
+
+
+GraphLike = Graph | str | os.PathLike[str]  # a graph, or the path of a .ugraph file
+
+
+def as_graph(x: Any) -> Graph:
+    """The graph itself, or the one in the ``.ugraph`` file at a path.
+
+    Raises InputError for anything else, and what `unigraph.load` raises.
+    """
+    if isinstance(x, Graph):
+        return x
+    if isinstance(x, (str, os.PathLike)):
+        from .file import load
+
+        return load(x)
+    from .errors import InputError
+
+    raise InputError(f"expected a graph or the path of a .ugraph file, got {type(x).__name__}")
+
+
+def counted(n: int, word: str) -> str:
+    """``1 input``, ``2 inputs``."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

@@ -21,6 +21,11 @@ class Sizes(dict[str, int]):
         return self.otherwise
 
 
+def least_sizes(graph: Graph, sizes: Mapping[str, int] | None = None) -> Sizes:
+    """``sizes``, and for the other symbols the least size above 0 that they allow: what figures are told for."""
+    return Sizes({s: max(c.min, c.multiple_of, 1) for s, c in graph.symbols.items()} | dict(sizes or {}), 1)
+
+
 def type_bytes(type_: TensorType, sizes: Mapping[str, int]) -> int:
     """Bytes of one value, element types narrower than a byte taking one byte."""
     size = type_.nbytes

@@ -19,7 +19,7 @@ from . import dtypes
 from .archive import PAGE, blocks, map_file
 from .dtypes import DType
 from .errors import FormatError
-from .types import TensorType
+from .types import TensorType, shown
 
 MAX_HEADER = 100 << 20  # the limit of the reference implementation
 MAX_RANK = 64
@@ -174,7 +174,7 @@ def _tensor(item: Any, base: int, room: int, where: str) -> Tensor:
         raise FormatError(f"the data_offsets do not lie within the {room} bytes of data", where)
     if offsets[1] - offsets[0] != nbytes(dtype, shape):
         raise FormatError(
-            f"{dtype}{list(shape)} takes {nbytes(dtype, shape)} bytes, not {offsets[1] - offsets[0]}", where
+            f"{shown(dtype, shape)} takes {nbytes(dtype, shape)} bytes, not {offsets[1] - offsets[0]}", where
         )
     return Tensor(dtype, shape, base + offsets[0], base + offsets[1])
 

@@ -26,7 +26,7 @@ from .opdef import OPSET_VERSION, OpDef, registry
 from .safetensors import MAX_RANK, as_bytes, nbytes, storage
 from .schema import ugraph_pb2 as pb
 from .tree import KINDS, LEAF, Signature, Tree
-from .types import TensorType
+from .types import TensorType, shown
 
 FORMAT_VERSION = 1
 INLINE = 4096  # bytes; larger constants lie beside the graph, where they can be mapped
@@ -157,7 +157,7 @@ class _Encoder:
             array = np.asarray(array)
             dtype_, shape = storage(value.type)
             if array.shape != shape or array.dtype != dtype_.numpy:
-                raise GraphError(f"{value!r} holds {array.dtype}{list(array.shape)}, not {dtype_}{list(shape)}")
+                raise GraphError(f"{value!r} holds {shown(array.dtype, array.shape)}, not {shown(dtype_, shape)}")
             if not self.entry or array.nbytes <= INLINE or value.role != CONSTANT:
                 node.raw = as_bytes(array).tobytes()
                 return

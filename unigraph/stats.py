@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from . import dims
-from .graph import BUFFER, CONSTANT, STATE, WEIGHT, Graph, Operation, Value
-from .memory import Sizes, peak_bytes, type_bytes, value_bytes
+from .graph import BUFFER, CONSTANT, STATE, WEIGHT, Graph, GraphLike, Operation, Value, as_graph
+from .memory import least_sizes, peak_bytes, type_bytes, value_bytes
 
 
 @dataclass
@@ -78,12 +78,13 @@ class _Measure:
     constants: int
 
 
-def stats(graph: Graph, sizes: Mapping[str, int] | None = None) -> Stats:
+def stats(graph: GraphLike, sizes: Mapping[str, int] | None = None) -> Stats:
     """The figures of ``graph``. Symbols not in ``sizes`` count with the least size they allow above 0.
 
     Linear in the number of operations. Raises nothing of its own for a well-formed graph.
     """
-    assumed = Sizes({s: max(c.min, c.multiple_of, 1) for s, c in graph.symbols.items()} | dict(sizes or {}), 1)
+    graph = as_graph(graph)
+    assumed = least_sizes(graph, sizes)
     measure = _measure(graph, assumed, {})
     weights = [v for v in graph.data if v.role in (WEIGHT, BUFFER)]
     return Stats(

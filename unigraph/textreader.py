@@ -17,7 +17,7 @@ from .check import check, same
 from .dims import Constraint
 from .errors import TextError, UnigraphError
 from .graph import HELD, INPUT, KEY, Graph, Operation, Value
-from .opdef import REQUIRED, OpDef, registry
+from .opdef import REQUIRED, OpDef, registry, unknown_op
 from .safetensors import nbytes, storage
 from .text import CLASSED, PLAIN_NAME, PLAIN_WORD, elements, plain_signature, region_labels
 from .tree import DICT, LEAF, LIST, NONE, TUPLE, Signature, Tree
@@ -465,7 +465,7 @@ class _GraphReader:
         at = r.mark
         op = r.ops.get(name)
         if op is None:
-            raise r.error(f"no op is called {name!r}; `unigraph ops` lists them")
+            raise r.error(unknown_op(name))
         r.expect("(")
         inputs: list[Value] = []
         attrs: dict[str, Any] = {}

@@ -54,4 +54,4 @@ def difference(actual: Any, expected: Any, scale: float = 1.0) -> str | None:
     if not count:
         return None
     first = tuple(int(i) for i in np.argwhere(wrong)[0]) if wrong.ndim else ()
-    return f"{count} of {wrong.size} elements differ, first at {first}: {actual[first]!r}, expected {expected[first]!r}"
+    return f"{count} of {wrong.size} elements differ, first at {first}: {actual[first]!s}, expected {expected[first]!s}"

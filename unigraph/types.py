@@ -64,6 +64,15 @@ class TensorType:
         return self if self.is_static else TensorType(self.dtype, (dims.substitute(d, sizes) for d in self.shape))
 
 
+def shown(dtype_: Any, shape: Iterable[Any]) -> str:
+    """``f32[2,4]`` for an element type of any framework (its own name where the graph has none) and a shape."""
+    try:
+        name = dtype(str(dtype_) if not isinstance(dtype_, (DType, str)) else dtype_).name
+    except TypeError:
+        name = str(dtype_)
+    return f"{name}[{','.join(map(dims.to_text, shape))}]"
+
+
 def same_shape(a: Iterable[Dim], b: Iterable[Dim]) -> bool:
     """True unless the shapes can never be the same."""
     a, b = tuple(a), tuple(b)

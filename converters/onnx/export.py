@@ -18,7 +18,7 @@ from unigraph import dims, dtypes
 from unigraph.dtypes import DType
 from unigraph.errors import Gaps, InputError, Unsupported
 from unigraph.evaluate import Program, Row, Table, decomposition
-from unigraph.graph import CONSTANT, STATE, Graph, Operation
+from unigraph.graph import CONSTANT, STATE, Graph, GraphLike, Operation, as_graph
 from unigraph.opdef import registry
 from unigraph.types import TensorType
 
@@ -152,7 +152,7 @@ def _refusal(reason: str) -> Row:
     return row
 
 
-def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
+def to_onnx(graph: GraphLike, opset: int | None = None) -> onnx.ModelProto:
     """The graph as an ONNX model.
 
     Inputs and outputs keep their names and symbolic sizes; a key is a uint32 tensor whose last axis
@@ -162,16 +162,18 @@ def to_onnx(graph: Graph, opset: int | None = None) -> onnx.ModelProto:
     where an operation needs one of its operators.
     Raises UnsupportedError listing everything that ONNX cannot express, InputError for an unbound weight.
     """
+    graph = as_graph(graph)
     return _Export(graph, opset).model
 
 
-def save_onnx(graph: Graph, path: Any, opset: int | None = None, external: bool | None = None) -> None:
+def save_onnx(graph: GraphLike, path: Any, opset: int | None = None, external: bool | None = None) -> None:
     """Write the graph as an ONNX file.
 
     ``external`` puts the weights into a second file ``<name>.data`` beside it; by default that happens above
     1.5 GB of weights, since a protobuf file cannot exceed 2 GiB.
     Raises as `to_onnx` does.
     """
+    graph = as_graph(graph)
     model = to_onnx(graph, opset)
     path = os.fspath(path)
     if external is None:

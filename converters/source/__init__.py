@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from unigraph.errors import InputError
-from unigraph.graph import Graph
+from unigraph.graph import GraphLike, as_graph
 
 from .arrays import check_bound
 from .arrays import write as write_arrays
@@ -14,7 +14,7 @@ from .arrays import write as write_arrays
 TARGETS = ("torch", "jax", "numpy")
 
 
-def to_source(graph: Graph, target: str = "torch", path: Any = None) -> str:
+def to_source(graph: GraphLike, target: str = "torch", path: Any = None) -> str:
     """The graph as a readable Python program that runs without unigraph.
 
     ``target`` is ``"torch"`` (a module class and ``load()``), ``"jax"`` or ``"numpy"`` (a function
@@ -26,6 +26,7 @@ def to_source(graph: Graph, target: str = "torch", path: Any = None) -> str:
     Returns the text. Raises UnsupportedError naming every op that cannot be written, InputError for an
     unknown target or, with a path, a weight without data.
     """
+    graph = as_graph(graph)
     if target not in TARGETS:
         raise InputError(f"there is no source target {target!r}: give {', '.join(TARGETS)}")
     if path is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import InputError, UnigraphError
 from ..graph import Graph
+from ..types import shown
 from .files import given_inputs, read, write
 
 Result = tuple[str, Any]  # what to print for a person, what to print as JSON
@@ -33,9 +34,14 @@ def run(o: argparse.Namespace) -> Result:
     graph = read(o.graph, o)
     args, named = given_inputs(o.input or [])
     start = time.perf_counter()
-    result = ug.run(graph, *args, engine=o.engine, device=o.device, seed=o.seed, keep=o.keep or None, **named)
+    if o.keep:
+        engine = o.engine
+        result, kept = ug.run(graph, *args, engine=engine, device=o.device, seed=o.seed, keep=o.keep, **named)
+    else:
+        compiled = ug.compile(graph, o.engine, o.device)
+        result, kept = compiled(*args, seed=o.seed, **named), {}
+        engine = compiled.engine  # the one that "auto" has chosen
     seconds = time.perf_counter() - start
-    result, kept = result if o.keep else (result, {})
     from ..tree import flatten
 
     leaves, tree = flatten(result)
@@ -48,13 +54,13 @@ def run(o: argparse.Namespace) -> Result:
             named_outputs: dict[str, Any] = {k.replace("/", "_"): v for k, v in outputs.items()}
             np.savez(file, **named_outputs)
     lines = [
-        f"{name}: {a.dtype}{list(a.shape)}\n{np.array2string(a, threshold=20, precision=6)}"
+        f"{name}: {shown(a.dtype, a.shape)}\n{np.array2string(a, threshold=20, precision=6)}"
         for name, a in outputs.items()
     ]
     data = {name: {"dtype": str(a.dtype), "shape": list(a.shape), "data": _plain(a)} for name, a in outputs.items()}
     if o.output:
         lines.append(f"written to {o.output}")
-    return "\n".join(lines), {"engine": o.engine, "seconds": seconds, "outputs": data}
+    return "\n".join(lines), {"engine": engine, "seconds": seconds, "outputs": data}
 
 
 def show(o: argparse.Namespace) -> Result:
@@ -108,12 +114,12 @@ def diff(o: argparse.Namespace) -> Result:
 
 
 def ops(o: argparse.Namespace) -> Result:
-    from ..opdef import REQUIRED, registry
+    from ..opdef import REQUIRED, registry, unknown_op
 
     ops = registry()
     if o.name:
         if o.name not in ops:
-            raise InputError(f"there is no op {o.name!r}; `unigraph ops` lists them")
+            raise InputError(unknown_op(o.name))
         op = ops[o.name]
         attrs = {
             k: {"kind": a.kind, "doc": a.doc} | ({} if a.default is REQUIRED else {"default": repr(a.default)})

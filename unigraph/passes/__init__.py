@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
 from ..errors import GraphError
-from ..graph import Graph
-from ..stats import bytes_text
+from ..graph import Graph, GraphLike, as_graph
+from ..stats import bytes_text, stats
 from .cast import cast as cast
 from .decompose import decompose as decompose
 from .fold import fold as fold
@@ -38,7 +38,7 @@ class Pass:
 
 @dataclass
 class Report:
-    """What one pass did: operations and peak memory (bytes, symbols at their hints) before and after."""
+    """What one pass did: operations and peak memory (bytes; free sizes as in `stats`) before and after."""
 
     name: str
     operations: tuple[int, int]
@@ -53,18 +53,22 @@ class Reports(list[Report]):
     """The reports of several passes; prints as a table, notes below their pass."""
 
     def __str__(self) -> str:
-        rows: list[tuple[str, ...]] = [("pass", "operations", "", "peak memory", "")]
-        rows += [(r.name, *(f"{n:,}" for n in r.operations), *(bytes_text(n) for n in r.peak)) for r in self]
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        counts = _changes([(f"{a:,}", f"{b:,}") for a, b in (r.operations for r in self)])
+        peaks = _changes([(bytes_text(p), bytes_text(q)) for p, q in (r.peak for r in self)])
+        rows = [("pass", "operations", "peak memory"), *zip((r.name for r in self), counts, peaks)]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
         lines = []
         for row, report in zip(rows, (None, *self)):
-            name, a, b, p, q = (
-                text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(row, widths))
-            )
-            arrow = "->" if report else "  "
-            lines.append(f"{name}  {a} {arrow} {b}  {p} {arrow} {q}".rstrip())
+            name, count, peak = (text.ljust(w) for text, w in zip(row, widths))
+            lines.append(f"{name}  {count}  {peak}".rstrip())
             lines += [f"    {note}" for note in (report.notes if report else ())]
         return "\n".join(lines)
+
+
+def _changes(pairs: list[tuple[str, str]]) -> list[str]:
+    """``before -> after`` with the arrows below each other."""
+    before, after = (max((len(p[i]) for p in pairs), default=0) for i in (0, 1))
+    return [f"{a:>{before}} -> {b:>{after}}" for a, b in pairs]
 
 
 PRUNE, SIMPLIFY, FOLD, LIFT = Pass("prune", prune), Pass("simplify", simplify), Pass("fold", fold), Pass("lift", lift)
@@ -87,24 +91,25 @@ LEVELS: dict[int, tuple[Pass, ...]] = {
 
 
 @overload
-def optimize(graph: Graph, level: int = 2, explain: Literal[False] = False) -> Graph: ...
+def optimize(graph: GraphLike, level: int = 2, explain: Literal[False] = False) -> Graph: ...
 @overload
-def optimize(graph: Graph, level: int = 2, *, explain: Literal[True]) -> tuple[Graph, Reports]: ...
-def optimize(graph: Graph, level: int = 2, explain: bool = False) -> Any:
+def optimize(graph: GraphLike, level: int = 2, *, explain: Literal[True]) -> tuple[Graph, Reports]: ...
+def optimize(graph: GraphLike, level: int = 2, explain: bool = False) -> Any:
     """The graph after the passes of a level (0 to 3); with ``explain``, also a report of each pass.
 
     Inputs, outputs, weights' names and the calling convention stay. Levels 0 and 1 keep results bit
     for bit, 2 and 3 within rounding. Raises ValueError for another level.
     """
+    graph = as_graph(graph)
     if level not in LEVELS:
         raise ValueError(f"level must be one of {', '.join(map(str, LEVELS))}, not {level!r}")
     reports = Reports()
-    peak = peak_memory(graph) if explain else 0
+    peak = stats(graph).peak_bytes if explain else 0
     for step in LEVELS[level]:
         notes: list[str] = []
         new = _held(graph, step, notes)
         if explain:
-            before, peak = peak, peak if new is graph else peak_memory(new)
+            before, peak = peak, peak if new is graph else stats(new).peak_bytes
             reports.append(Report(step.name, (len(graph.edges), len(new.edges)), (before, peak), notes))
         graph = new
     return (graph, reports) if explain else graph

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..dtypes import DType, dtype, f32
 from ..errors import InputError
-from ..graph import BUFFER, CONSTANT, WEIGHT, Graph, Operation, Value
-from ..opdef import registry
+from ..graph import BUFFER, CONSTANT, WEIGHT, Graph, GraphLike, Operation, Value, as_graph
+from ..opdef import registry, unknown_op
 from ..ops import elementwise as e
 from ..types import TensorType
 from .rewrite import Rewriter, once, with_regions
@@ -30,7 +30,7 @@ _FOLLOWING = """
 NARROWED, FOLLOWING = frozenset(_NARROWED.split()), frozenset(_FOLLOWING.split())
 
 
-def cast(graph: Graph, to: str | DType = "bf16", keep: Collection[str] = (), weights: bool = False) -> Graph:
+def cast(graph: GraphLike, to: str | DType = "bf16", keep: Collection[str] = (), weights: bool = False) -> Graph:
     """The graph in mixed precision: f32 products run in ``to`` (bf16 or f16), the interface stays f32.
 
     ``keep`` names ops that stay in f32 besides those that do anyway (norms, softmax, exponentials, sums,
@@ -40,12 +40,13 @@ def cast(graph: Graph, to: str | DType = "bf16", keep: Collection[str] = (), wei
 
     Raises InputError for another dtype and for an unknown op in ``keep``.
     """
+    graph = as_graph(graph)
     narrow = dtype(to)
     if narrow.name not in ("bf16", "f16"):
         raise InputError(f"cast: mixed precision is bf16 or f16, not {narrow}")
     unknown = sorted(set(keep) - registry().keys())
     if unknown:
-        raise InputError(f"cast: keep={unknown[0]!r} is no op; `unigraph ops` lists them")
+        raise InputError(f"cast: keep: {unknown_op(unknown[0])}")
 
     def sweep(graph: Graph) -> Graph:
         return _Cast(graph, narrow, frozenset(keep)).run(inside)

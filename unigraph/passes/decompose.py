@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..evaluate import decomposition
-from ..graph import Graph, Operation
+from ..graph import Graph, GraphLike, Operation, as_graph
 from .rewrite import Rewriter
 
 
-def decompose(graph: Graph, keep: Collection[str] = ()) -> Graph:
+def decompose(graph: GraphLike, keep: Collection[str] = ()) -> Graph:
     """The graph with every composite replaced by its meaning, except those named in ``keep``.
 
     Regions are decomposed too. Values are those of the decompositions: equal within rounding to what
     an engine's own kernels give.
     """
+    graph = as_graph(graph)
     if not any(op.op.is_composite for op in graph.all_edges()):
         return graph
     r = Rewriter(graph)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UnigraphError
-from ..graph import CONSTANT, Graph, Operation, Value
+from ..graph import CONSTANT, Graph, GraphLike, Operation, Value, as_graph
 from ..ops import elementwise as e
 from ..ops import movement as m
 from .rewrite import Rewriter, apply_rules
@@ -22,12 +22,13 @@ MAX_BYTES = 1 << 16  # a folded constant may be this big, or as big as the const
 KEPT = {m.broadcast_in_dim, e.optimization_barrier}
 
 
-def fold(graph: Graph, table: Table | None = None, max_bytes: int = MAX_BYTES) -> Graph:
+def fold(graph: GraphLike, table: Table | None = None, max_bytes: int = MAX_BYTES) -> Graph:
     """The graph with every operation whose operands are all constants replaced by its value.
 
     ``table`` computes the values (the NumPy reference by default). An operation that fails to
     evaluate stays, and fails (or not) when the graph runs.
     """
+    graph = as_graph(graph)
     table = table or _reference()
 
     def constant_operands(r: Rewriter, op: Operation, inputs: tuple[Value, ...]) -> tuple[Value, ...] | None:

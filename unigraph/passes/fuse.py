@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import dims
-from ..graph import Graph, Operation, Value
+from ..graph import Graph, GraphLike, Operation, Value, as_graph
 from ..opdef import registry
 from ..ops import movement as m
 from .attention import attention_left, attention_right, finish_attention
@@ -273,7 +273,7 @@ ROWS: Sequence[Row] = (
 )
 
 
-def fuse(graph: Graph, report: Callable[[str], None] | None = None) -> Graph:
+def fuse(graph: GraphLike, report: Callable[[str], None] | None = None) -> Graph:
     """The graph with composites raised wherever a row fits, and what they replace pruned.
 
     ``report`` is called with a line for each composite raised and for each near miss with its
@@ -281,6 +281,7 @@ def fuse(graph: Graph, report: Callable[[str], None] | None = None) -> Graph:
     a variance computed as mean(x^2) - mean(x)^2 is computed more exactly afterwards, and a row of
     an attention in which nothing is attended to gives zeros where softmax gives NaN.
     """
+    graph = as_graph(graph)
     from .prune import dead_code
 
     graph, raised, declined = fuse_with(graph, ROWS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ..graph import INPUT, KEY, Graph, Operation, Value
+from ..graph import INPUT, KEY, Graph, GraphLike, Operation, Value, as_graph
 from ..ops import control, index
 from ..ops import movement as m
 from ..tree import DICT, LEAF, TUPLE, Signature, Tree
@@ -16,13 +16,14 @@ SPREADING = frozenset((m.broadcast_in_dim, m.iota, m.reshape, m.dim_size))
 BOUND = frozenset((index.nonzero, index.sized))  # they bring sizes of their own
 
 
-def lift(graph: Graph) -> Graph:
+def lift(graph: GraphLike) -> Graph:
     """The graph with invariant work of ``scan`` and ``while`` bodies moved before the loop.
 
     Invariant is what reads only the constants of a loop; a carried value that comes out of every step as
     it went in counts as a constant, and becomes one. Values are equal bit for bit; a loop that takes no
     step now computes what it used to leave out.
     """
+    graph = as_graph(graph)
     return once(_lifted)(graph)
 
 

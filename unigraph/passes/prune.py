@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from ..errors import InputError
-from ..graph import CONSTANT, Graph, Operation, Value
+from ..graph import CONSTANT, Graph, GraphLike, Operation, Value, as_graph
 from ..opdef import OpDef
 from ..tree import DICT, LEAF, TUPLE, Signature, Tree
 from .rewrite import Rewriter, once, with_regions
@@ -115,12 +115,13 @@ def _merge_constants(r: Rewriter) -> None:
             del r._data[value]
 
 
-def prune(graph: Graph, outputs: str | int | Sequence[str | int] | None = None, inputs: bool = False) -> Graph:
+def prune(graph: GraphLike, outputs: str | int | Sequence[str | int] | None = None, inputs: bool = False) -> Graph:
     """Everything in this file: dead code, equal sub-expressions, and on request other outputs and inputs.
 
     ``outputs`` chooses what to compute (names or positions); ``inputs=True`` drops unused inputs.
     States and what updates them stay. Raises InputError for an output that is not there.
     """
+    graph = as_graph(graph)
     if outputs is not None:
         graph = choose_outputs(graph, outputs)
     graph = once(_pruned)(graph)

@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from .. import dims
-from ..graph import Graph, Operation, Value
-from ..memory import Sizes, peak_bytes, value_bytes
+from ..graph import Graph, GraphLike, Operation, Value, as_graph
+from ..memory import Sizes, least_sizes, peak_bytes, value_bytes
 
 HINT = 64  # the size assumed for a symbol when schedules are compared
 
@@ -22,22 +22,26 @@ def _hint(c: dims.Constraint) -> int:
     return max(size // c.multiple_of * c.multiple_of, c.min)
 
 
-def peak_memory(graph: Graph, edges: Sequence[Operation] | None = None, sizes: Mapping[str, int] | None = None) -> int:
+def peak_memory(
+    graph: GraphLike, edges: Sequence[Operation] | None = None, sizes: Mapping[str, int] | None = None
+) -> int:
     """Most bytes of inputs and produced values alive at once when edges run in this order (`memory.peak_bytes`).
 
     Without ``edges`` the order is that of the graph. What a region holds while it runs is not counted:
-    no order of operations changes it.
+    no order of operations changes it. Sizes that are not given are the least ones, as in `stats`.
     """
-    return peak_bytes(graph, graph.edges if edges is None else edges, value_bytes(graph, _sizes(graph, sizes)))
+    graph = as_graph(graph)
+    return peak_bytes(graph, graph.edges if edges is None else edges, value_bytes(graph, least_sizes(graph, sizes)))
 
 
-def reorder(graph: Graph, sizes: Mapping[str, int] | None = None) -> Graph:
+def reorder(graph: GraphLike, sizes: Mapping[str, int] | None = None) -> Graph:
     """The graph with its operations in the order of lowest peak memory among those tried.
 
     Tried are the present order, a greedy one (next the ready operation that frees most) and a
     depth-first one (finish what an output needs before starting anything else). Linear up to a
     logarithm; results are the same bit for bit, as operations do not change.
     """
+    graph = as_graph(graph)
     size = value_bytes(graph, _sizes(graph, sizes))
     candidates = [graph.edges, _greedy(graph, size), _depth_first(graph, size)]
     best = min(candidates, key=lambda edges: peak_bytes(graph, edges, size))  # ties keep the present order

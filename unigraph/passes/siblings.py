@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from ..graph import BUFFER, CONSTANT, WEIGHT, Graph, Operation, Value
+from ..graph import BUFFER, CONSTANT, WEIGHT, Graph, GraphLike, Operation, Value, as_graph
 from ..ops import movement as m
 from ..ops.nn_contract import linear
 from .rewrite import Rewriter, once, with_regions
@@ -17,11 +17,12 @@ from .rewrite import Rewriter, once, with_regions
 STORED = (WEIGHT, BUFFER, CONSTANT)
 
 
-def siblings(graph: Graph) -> Graph:
+def siblings(graph: GraphLike) -> Graph:
     """The graph with linear operations on one input, with stored weights (or their transposes), joined.
 
     The outputs are the same numbers up to the order of additions in a wider product.
     """
+    graph = as_graph(graph)
     return once(_joined)(graph)
 
 

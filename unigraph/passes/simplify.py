@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import dims
 from ..dtypes import DType
-from ..graph import Graph, Operation, Value
+from ..graph import Graph, GraphLike, Operation, Value, as_graph
 from ..opdef import OpDef, registry
 from ..ops import elementwise as e
 from ..ops import movement as m
@@ -285,9 +285,10 @@ RULES: dict[OpDef, Sequence[Rule]] = {
 }
 
 
-def simplify(graph: Graph) -> Graph:
+def simplify(graph: GraphLike) -> Graph:
     """The graph after one sweep of the rules above; values are equal bit for bit.
 
     What a rule makes superfluous stays in the graph until `prune`.
     """
+    graph = as_graph(graph)
     return apply_rules(graph, RULES)[0]

@@ -8,19 +8,19 @@ from typing import Any
 from .. import dims
 from ..builder import GraphBuilder
 from ..errors import InputError
-from ..graph import CONSTANT, Graph, Operation, Value
-from ..types import TensorType
+from ..graph import CONSTANT, Graph, GraphLike, Operation, Value, as_graph
 from .prune import prune
 from .simplify import simplify
 
 
-def specialize(graph: Graph, sizes: Mapping[str, int] | None = None, **named: int) -> Graph:
+def specialize(graph: GraphLike, sizes: Mapping[str, int] | None = None, **named: int) -> Graph:
     """The graph with the free sizes of these names fixed: ``specialize(g, batch=8)``.
 
     Types and attributes are worked out anew, so that sizes computed from them become numbers too; the
     other sizes stay free. Values are equal bit for bit. Raises InputError for a name that is no free
     size of the graph, and for a number that breaks its constraint.
     """
+    graph = as_graph(graph)
     fixed = {**(sizes or {}), **named}
     for name, size in fixed.items():
         if name not in graph.symbols:
@@ -36,9 +36,9 @@ def _fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     b = GraphBuilder(graph.name, {s: c for s, c in graph.symbols.items() if s not in sizes})
     env: dict[Value, Value] = {}
     for v in graph.inputs:
-        env[v] = b._source(v.name, _type(v.type, sizes), v.role)
+        env[v] = b._source(v.name, v.type.substitute(sizes), v.role)
     for v, array in graph.data.items():
-        type_ = _type(v.type, sizes)
+        type_ = v.type.substitute(sizes)
         env[v] = b._constant(array, type_) if v.role == CONSTANT else b._with_data(v.name, array, type_, v.role)
     for op in graph.edges:
         results = _emit(b, op, [env[v] for v in op.inputs], sizes)
@@ -60,10 +60,6 @@ def _emit(b: GraphBuilder, op: Operation, inputs: list[Value], sizes: Mapping[st
     with b.at(op.scope, op.source):
         result = b.emit(op.op, inputs, attrs, regions)
     return (result,) if isinstance(result, Value) else tuple(result)
-
-
-def _type(type_: TensorType, sizes: Mapping[str, int]) -> TensorType:
-    return type_ if type_.is_static else TensorType(type_.dtype, [dims.substitute(d, sizes) for d in type_.shape])
 
 
 def _attribute(x: Any, sizes: Mapping[str, int]) -> Any:

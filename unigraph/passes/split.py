@@ -8,13 +8,13 @@ from itertools import count
 
 from ..dims import Constraint
 from ..errors import InputError
-from ..graph import INPUT, KEY, Graph, Operation, Value
+from ..graph import INPUT, KEY, Graph, GraphLike, Operation, Value, as_graph
 from ..tree import DICT, LEAF, TUPLE, Signature, Tree
 
 _LEAF = Tree(LEAF)
 
 
-def split(graph: Graph, at: str | Sequence[str]) -> tuple[Graph, ...]:
+def split(graph: GraphLike, at: str | Sequence[str]) -> tuple[Graph, ...]:
     """The stages of ``graph`` cut after the values of these names, in this order; one more than names.
 
     A stage computes what its value needs and earlier stages have not computed. Every stage but the
@@ -30,6 +30,7 @@ def split(graph: Graph, at: str | Sequence[str]) -> tuple[Graph, ...]:
     Raises InputError for a name that is no produced value, and for a state that one stage reads and
     another updates.
     """
+    graph = as_graph(graph)
     names = [at] if isinstance(at, str) else list(at)
     last = len(names)
     stage_of = _stages(graph, [_find(graph, name) for name in names])

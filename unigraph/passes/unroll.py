@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..errors import InputError
-from ..graph import Graph, Operation, Value
+from ..graph import Graph, GraphLike, Operation, Value, as_graph
 from ..ops import control, index
 from ..ops import movement as m
 from ..ops import random as rng
@@ -14,13 +14,14 @@ from .rewrite import Rewriter, Sweep, once, with_regions
 Written = Callable[[Sequence[Value]], list[Value]]  # operands -> results of one copy of a body
 
 
-def unroll(graph: Graph, max_length: int = 64) -> Graph:
+def unroll(graph: GraphLike, max_length: int = 64) -> Graph:
     """The graph with every ``scan`` of at most ``max_length`` steps, and every ``call``, written out.
 
     Longer and symbolic loops, and ``while`` (whose length is not known), stay; so does a body that
     makes sizes of its own (``nonzero``). Values are equal bit for bit. Raises InputError for a
     negative ``max_length``.
     """
+    graph = as_graph(graph)
     if max_length < 0:
         raise InputError(f"max_length must not be negative, got {max_length}")
 
