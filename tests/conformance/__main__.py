@@ -29,10 +29,14 @@ RESULTS = HERE / "results"
 SUITES = {
     "onnx": "ONNX backend suite (`onnx.backend.test`)",
     "torch": "PyTorch's operator database (`torch.testing._internal.common_methods_invocations.op_db`)",
+    "torch_zoo": "Architectures of transformers (`tests/zoo/torch`)",
     "jax": "JAX's primitive harnesses (`jax._src.internal_test_util.test_harnesses`)",
+    "jax_api": "JAX's public functions (`jax.numpy`, `jax.lax`, `jax.nn`, `jax.random`, `jax.scipy` and others, enumerated)",
 }
 # What others reach on the same cases.
 PEERS = {
+    "torch_zoo": "On 249 architectures of transformers with random weights torch.export gets 237 right (95.2 %), with "
+    "decompositions 235 (94.4 %), torch.onnx with ONNX Runtime 212 (85.1 %), torchax 196 (78.7 %).",
     "jax": "On a sample of 20 cases a group of the same harnesses (1,691 cases) jax2onnx with ONNX Runtime gets 973 "
     "right (57.5 %, mean over groups 55.3 %), 1,306 (77.2 %) where ONNX's reference evaluator counts as well; to "
     "torch by way of jax2onnx and onnx2fx 1,112 (65.8 %). jax.export, which stays in JAX, gets all.",
@@ -162,11 +166,25 @@ def document() -> str:
         lines += [f"| mean over groups | {' | '.join(means)} |"]
         if name in PEERS:
             lines += ["", PEERS[name]]
+        if getattr(suite, "LISTED", False):
+            lines += ["", "What fails, and why:", "", *_failures(name, stored)]
+            continue
         lines += ["", "Most frequent reasons of failure:", ""]
         for engine, r in stored.items():
             reasons = Counter(_kind(v) for v in r.values() if v)
             lines += [f"- {engine}: " + "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(8))]
     return "\n".join(lines) + "\n"
+
+
+def _failures(name: str, stored: dict[str, Results]) -> list[str]:
+    """A line for each case that fails on some engine: the known reason, else what the first engine said."""
+    lines = []
+    for case in sorted({c for r in stored.values() for c in r}):
+        where = [e for e, r in stored.items() if r.get(case)]
+        if where:
+            reasons = [known(name, e, case) or str(stored[e][case]) for e in where]
+            lines.append(f"- {case} ({', '.join(where)}): {reasons[0]}")
+    return lines
 
 
 def _kind(reason: str) -> str:

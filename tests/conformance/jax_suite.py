@@ -115,10 +115,11 @@ def judge(case: str, arguments: list[Any], actual: list[np.ndarray], expected: l
     special = JUDGES.get(group(case))
     if special is not None and not (special is _sorted and "isstable_True" in case):
         return special(arguments, actual, expected, scale)
-    return _equal(actual, expected, scale)
+    return equal(actual, expected, scale)
 
 
-def _equal(actual: list[np.ndarray], expected: list[np.ndarray], scale: float) -> str | None:
+def equal(actual: list[np.ndarray], expected: list[np.ndarray], scale: float) -> str | None:
+    """Why results are not within the tolerance, or None."""
     for index, (a, e) in enumerate(zip(actual, expected, strict=True)):
         reason = difference(a, e, scale)
         if reason:
@@ -219,7 +220,7 @@ def _cholesky(arguments: list[Any], actual: list[Any], expected: list[Any], scal
     """JAX leaves the other triangle as its input happens to be. The condition of a 200 x 200 product decides
     how near two good factors are to each other, so those that differ are multiplied out."""
     a, factor = np.asarray(arguments[0]), np.tril(actual[0])
-    if _equal([factor], [np.tril(expected[0])], scale) is None:
+    if equal([factor], [np.tril(expected[0])], scale) is None:
         return None
     wide = factor.astype(np.complex128 if factor.dtype.kind == "c" else np.float64)
     return _near("l l^H", wide @ _adjoint(wide), a.astype(wide.dtype), factor, scale)
@@ -232,8 +233,8 @@ def _sums(arguments: list[Any], actual: list[Any], expected: list[Any], scale: f
 
 def _sorted(arguments: list[Any], actual: list[Any], expected: list[Any], scale: float) -> str | None:
     """Without stability equal keys come in any order: the same rows must be there, by rising first key."""
-    if _equal(actual, expected, scale) is None or actual[0].ndim != 1:
-        return _equal(actual, expected, scale)
+    if equal(actual, expected, scale) is None or actual[0].ndim != 1:
+        return equal(actual, expected, scale)
     rows = [sorted(zip(*(x.tolist() for x in side), strict=True)) for side in (actual, expected)]
     return _first(difference(actual[0], expected[0]), None if rows[0] == rows[1] else "other rows")
 

@@ -1,0 +1,175 @@
+"""``jax.numpy``: making, moving, joining, splitting and indexing arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import Table, call, rows
+
+_P = "jax.numpy"
+_ANY = (call("f32[3,4]"), call("i32[2,3,4]"))
+_JOIN = (call(["f32[3,4]", "f32[3,4]"]), call(["i32[3,4]", "f32[3,4]"]))
+_SPLIT = (call("f32[6,4,6]", 2), call("f32[6,4,6]", (1, 3)))
+
+TABLE: Table = {
+    **rows(
+        _P,
+        "array asarray",
+        call("f32[3]"),
+        call(["f32[3]", "f32[3]"]),
+        call("i32[3]", dtype="float32"),
+        call([[1, 2], [3.5, 4]]),
+    ),
+    **rows(_P, "astype", call("f32[3,4]", "int32"), call("i32[3]", "complex64"), call("f32[5]", "bool")),
+    **rows(_P, "copy ravel transpose permute_dims matrix_transpose", *_ANY),
+    **rows(_P, "transpose permute_dims", call("f32[2,3,4]", (2, 0, 1))),
+    **rows(_P, "ravel", call("f32[3,4]", order="F")),
+    **rows(_P, "arange", call(7), call(2, 9, 3), call(0.0, 1.0, 0.25), call(5, dtype="float32")),
+    **rows(
+        _P,
+        "linspace",
+        call(0, 1, 7),
+        call("f32[3]", "f32[3]", 5, axis=1),
+        call(0, 9, 4, endpoint=False, retstep=True),
+        call(0, 10, 5, dtype="int32"),
+    ),
+    **rows(_P, "logspace", call(0, 2, 5), call("f32[3]u", "f32[3]h", 4)),
+    **rows(_P, "geomspace", call(1, 100, 5), call("f32[3]+", "f32[3]h", 4)),
+    **rows(_P, "zeros ones empty", call((3, 4)), call(3, dtype="int32")),
+    **rows(_P, "empty", call((2, 3)), call(2, dtype="int32")),
+    **rows(_P, "full", call((3, 4), 2.5), call((3,), "f32[]")),
+    **rows(_P, "zeros_like ones_like empty_like", call("f32[3,4]"), call("i32[3]", dtype="float32", shape=(2, 2))),
+    **rows(_P, "full_like", call("f32[3,4]", 2), call("f32[3]", "f32[]", dtype="int32")),
+    **rows(_P, "eye", call(3), call(3, 5, k=1, dtype="int32")),
+    **rows(_P, "identity", call(4)),
+    **rows(_P, "tri", call(4), call(3, 5, k=-1, dtype="bool")),
+    **rows(_P, "tril triu", call("f32[3,4]"), call("i32[2,3,3]", k=-1), call("c64[3,3]", k=1)),
+    **rows(_P, "bartlett blackman hamming hanning", call(7), call(1)),
+    **rows(_P, "kaiser", call(7, 3.0)),
+    **rows(_P, "diag", call("f32[4]"), call("f32[4]", k=-1), call("f32[3,4]", k=1)),
+    **rows(_P, "diagonal", call("f32[3,4]"), call("f32[3,4,2]", offset=1, axis1=1, axis2=2)),
+    **rows(_P, "diagflat", call("f32[4]"), call("f32[2,2]", k=1)),
+    **rows(_P, "diag_indices", call(4)),
+    **rows(_P, "diag_indices_from", call("f32[3,3]")),
+    **rows(_P, "tril_indices triu_indices", call(4), call(3, 1, 5)),
+    **rows(_P, "tril_indices_from triu_indices_from", call("f32[4,4]"), call("f32[3,4]", k=1)),
+    **rows(
+        _P,
+        "mask_indices",
+        call(3, np.triu, size=6).through(lambda f, n, _, size: f(n, lambda m, k: m + k > 0, 0, size=9)),
+    ),
+    **rows(
+        _P, "fill_diagonal", call("f32[3,3]", 2.0, inplace=False), call("f32[4,4]", "f32[2]", wrap=True, inplace=False)
+    ),
+    **rows(_P, "indices", call((3, 4)), call((2, 3), sparse=True)),
+    **rows(_P, "meshgrid", call("f32[3]", "f32[4]"), call("f32[3]", "f32[4]", indexing="ij", sparse=True)),
+    **rows(_P, "ix_", call("i32[3]", "i32[2]")),
+    **rows(
+        _P, "fromfunction", call(lambda i, j: i * j + 1, (3, 4)).through(lambda f, g, s: f(g, shape=s, dtype="float32"))
+    ),
+    **rows(_P, "vander", call("f32[4]"), call("f32[4]", N=3, increasing=True)),
+    **rows(_P, "reshape", call("f32[3,4]", (2, -1)), call("f32[3,4]", (4, 3), order="F"), call("i32[6]", -1)),
+    **rows(_P, "resize", call("f32[3,4]", (5, 3)), call("f32[3]", 2)),
+    **rows(_P, "expand_dims", call("f32[3,4]", 1), call("f32[3]", (0, 2))),
+    **rows(_P, "squeeze", call("f32[1,3,1]"), call("f32[1,3,1]", axis=0)),
+    **rows(_P, "swapaxes", call("f32[2,3,4]", 0, -1)),
+    **rows(_P, "moveaxis", call("f32[2,3,4]", 0, -1), call("f32[2,3,4]", (0, 1), (2, 0))),
+    **rows(_P, "rollaxis", call("f32[2,3,4]", 2), call("f32[2,3,4]", 0, 3)),
+    **rows(_P, "atleast_1d atleast_2d atleast_3d", call("f32[]"), call("f32[3]"), call("f32[3,4]", "f32[2]")),
+    **rows(_P, "broadcast_to", call("f32[3,1]", (2, 3, 4))),
+    **rows(_P, "broadcast_arrays", call("f32[3,1]", "i32[4]")),
+    **rows(_P, "flip", *_ANY, call("f32[3,4]", axis=1)),
+    **rows(_P, "fliplr flipud", call("f32[3,4]")),
+    **rows(_P, "rot90", call("f32[3,4]"), call("f32[2,3,4]", k=3, axes=(1, 2))),
+    **rows(
+        _P,
+        "roll",
+        call("f32[3,4]", 2),
+        call("f32[3,4]", 1, axis=1),
+        call("f32[3,4]", (1, 2), axis=(0, 1)),
+        call("f32[5]", "i32[]"),
+    ),
+    **rows(_P, "tile", call("f32[3,4]", 2), call("f32[3]", (2, 1, 3))),
+    **rows(
+        _P,
+        "repeat",
+        call("f32[3,4]", 2),
+        call("f32[3,4]", 3, axis=1),
+        call("f32[4]", "i32[4]<3", total_repeat_length=6),
+        call("f32[3]", np.array([1, 0, 2])),
+    ),
+    **rows(
+        _P,
+        "pad",
+        call("f32[3,4]", 2),
+        call("f32[3,4]", ((1, 2), (0, 3)), constant_values=1.5),
+        *(
+            call("f32[3,4]", ((1, 2), (2, 1)), mode=m)
+            for m in (
+                "edge",
+                "reflect",
+                "symmetric",
+                "wrap",
+                "maximum",
+                "minimum",
+                "mean",
+                "median",
+                "linear_ramp",
+                "empty",
+            )
+        ),
+        call("f32[5]", 2, mode="reflect", reflect_type="odd"),
+        call("f32[7]", 1, mode="mean", stat_length=3),
+    ),
+    **rows(_P, "concatenate concat", *_JOIN, call(["f32[3,4]", "f32[3,2]"], axis=1)),
+    **rows(_P, "concatenate", *_JOIN, call(["f32[3,4]", "f32[2]"], axis=None), call(["f32[3,4]", "f32[3,2]"], axis=1)),
+    **rows(_P, "stack", *_JOIN, call(["f32[3,4]", "f32[3,4]"], axis=-1)),
+    **rows(_P, "hstack vstack dstack column_stack", *_JOIN, call(["f32[3]", "f32[3]"])),
+    **rows(_P, "block", call([["f32[2,2]", "f32[2,3]"], ["f32[1,2]", "f32[1,3]"]])),
+    **rows(_P, "append", call("f32[3]", "f32[2]"), call("f32[2,3]", "f32[1,3]", axis=0)),
+    **rows(_P, "split array_split", *_SPLIT, call("f32[3,6]", 3, axis=1)),
+    **rows(_P, "array_split", call("f32[7]", 3)),
+    **rows(_P, "hsplit vsplit dsplit", *_SPLIT),
+    **rows(_P, "unstack", call("f32[3,4]"), call("f32[3,4]", axis=1)),
+    **rows(_P, "insert", call("f32[5]", 2, 9.0), call("f32[3,4]", np.array([0, 2]), "f32[3,2]", axis=1)),
+    **rows(
+        _P,
+        "delete",
+        call("f32[5]", 2),
+        call("f32[3,4]", np.array([0, 2]), axis=1),
+        call("f32[6]", "i32[2]p", assume_unique_indices=True),
+    ),
+    **rows(
+        _P,
+        "take",
+        call("f32[3,4]", "i32[5]"),
+        *(call("f32[5,4]", "i32[2,3]", axis=0, mode=m) for m in ("clip", "fill", "wrap")),
+        call("f32[5]", "i32[3]", mode="fill", fill_value=7.0),
+    ),
+    **rows(
+        _P,
+        "take_along_axis",
+        call("f32[3,4]", "i32[3,2]<4", axis=1),
+        call("f32[3,4]", "i32[1,4]<3", axis=0),
+        call("f32[6]", "i32[3]", axis=0, mode="clip"),
+    ),
+    **rows(_P, "put_along_axis", call("f32[3,4]", "i32[3,1]<4", 9.0, axis=1, inplace=False)),
+    **rows(
+        _P,
+        "put",
+        call("f32[3,4]", "i32[3]<12", "f32[3]", inplace=False),
+        call("f32[6]", "i32[2]<6", 1.0, mode="wrap", inplace=False),
+    ),
+    **rows(_P, "place", call("f32[3,4]", "bool[3,4]", "f32[3]", inplace=False)),
+    **rows(_P, "compress", call("bool[4]", "f32[4,2]", axis=0, size=3), call(np.array([True, False, True]), "f32[3]")),
+    **rows(_P, "extract", call("bool[3,4]", "f32[3,4]", size=6, fill_value=-1)),
+    **rows(
+        _P,
+        "ravel_multi_index",
+        call(("i32[4]<3", "i32[4]<5"), (3, 5), mode="clip"),
+        call(("i32[4]", "i32[4]"), (3, 5), mode="wrap", order="F"),
+    ),
+    **rows(_P, "unravel_index", call("i32[4]<15", (3, 5))),
+    **rows(_P, "packbits", call("bool[11]"), call("u8[3,9]<2", axis=1, bitorder="little")),
+    **rows(_P, "unpackbits", call("u8[3]"), call("u8[3,2]", axis=1, count=11, bitorder="little")),
+}
