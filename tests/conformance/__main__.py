@@ -31,7 +31,7 @@ SUITES = {
     "torch": "PyTorch's operator database (`torch.testing._internal.common_methods_invocations.op_db`)",
     "torch_zoo": "Architectures of transformers (`tests/zoo/torch`)",
     "jax": "JAX's primitive harnesses (`jax._src.internal_test_util.test_harnesses`)",
-    "jax_api": "JAX's public functions (`jax.numpy`, `jax.lax`, `jax.nn`, `jax.random`, `jax.scipy` and others, enumerated)",
+    "jax_api": "JAX's public functions (`jax.numpy`, `jax.lax`, `jax.nn`, `jax.random`, `jax.scipy`, ..., enumerated)",
 }
 # What others reach on the same cases.
 PEERS = {
