@@ -10,6 +10,7 @@ _FAMILIES = (
     "bessel",
     "polynomial",
     "activation",
+    "loss",
     "movement",
     "creation",
     "index",

@@ -26,6 +26,7 @@ from unigraph.tree import Signature, flatten
 
 from . import compat, load_rows
 from .dynamic import Spec, read_spec
+from .rewrites import rewriting
 from .rowbook import find
 from .sizes import SYMBOLIC, Sizes, constraint
 from .tensors import dtype_of, identity
@@ -97,6 +98,7 @@ def from_torch(
         )
     load_rows()
     compat.register_caches()
+    compat.complete_fakes()
     args, kwargs = tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {})
     captured = _capture(program, args, kwargs, dynamic)
     return _lower(captured)
@@ -158,7 +160,7 @@ def _capture(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynami
 
 
 def _export(module: torch.nn.Module, args: Any, kwargs: Any, spec: Spec, strict: bool) -> ExportedProgram:
-    with warnings.catch_warnings(), compat.transforms_undone():
+    with warnings.catch_warnings(), compat.transforms_undone(), rewriting(strict):
         warnings.simplefilter("ignore")
         return torch.export.export(module, args, kwargs, dynamic_shapes=spec.shapes, strict=strict)
 

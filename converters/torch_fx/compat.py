@@ -68,6 +68,37 @@ def as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
+def numbers_known(module: torch.nn.Module) -> Iterator[None]:
+    """Let Python read whole numbers that the program itself holds: its one-element integer buffers that no
+    checkpoint has (the strides and paddings of Mimi and EnCodec). To torch they are as unknown as an input."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    held = {
+        id(t)
+        for part in module.modules()
+        for t in (part._buffers.get(name) for name in part._non_persistent_buffers_set)
+        if t is not None and t.numel() == 1 and not t.is_meta and not (t.is_floating_point() or t.is_complex())
+    }
+    plain = FakeTensorMode.from_tensor
+
+    def from_tensor(mode: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        fake = plain(mode, tensor, *args, **kwargs)
+        if id(tensor) in held and fake.constant is None:
+            fake.constant = tensor.detach().clone()
+            mode.fake_tensor_converter.add_constant_storage_mapping(fake)  # a write to it makes it unknown
+        return fake
+
+    if not held:
+        yield
+        return
+    FakeTensorMode.from_tensor = from_tensor  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        FakeTensorMode.from_tensor = plain  # type: ignore[method-assign]
+
+
+@contextmanager
 def transforms_undone() -> Iterator[None]:
     """Take away the torch.func levels that a failed capture leaves behind: they would change all later torch calls."""
     functorch = torch._C._functorch
@@ -119,6 +150,21 @@ def _quantised() -> dict[Any, Callable[..., Any]]:
     module = sys.modules.get("torch.ao.quantization.fx._decomposed")
     library = torch.ops.quantized_decomposed
     return {getattr(library, n).default: getattr(module, n) for n in _QUANTISED if hasattr(module, n)}
+
+
+@lru_cache(maxsize=1)
+def complete_fakes() -> None:
+    """Tell torch the result shapes of operators whose abstract form it lacks, so that export goes through them."""
+    from torch._subclasses.fake_impls import register_op_impl
+
+    aten = torch.ops.aten
+
+    @register_op_impl([aten._ctc_loss.default, aten._ctc_loss.Tensor])  # type: ignore[untyped-decorator]
+    def _(mode: Any, op: Any, log_probs: Any, targets: Any, *rest: Any, **options: Any) -> Any:
+        batch = log_probs.shape[1:-1]
+        # The second result serves the gradient only; its last size is a bound (that of the longest target).
+        width = 2 * targets.shape[-1] + 1
+        return log_probs.new_empty(batch), log_probs.new_empty((*batch, log_probs.shape[0], width))
 
 
 def register_caches() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from unigraph.dims import Dim
-from unigraph.dtypes import DType, bool_, i64
+from unigraph.dtypes import DType, bf16, bool_, f16, f32, i64
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast, ones_at, reshape, transpose
@@ -105,6 +105,36 @@ def promote(b: Any, *operands: Any, dtype: DType | None = None) -> tuple[Value, 
     """The operands as values of their common dtype (or of ``dtype``), shapes untouched."""
     dtype = dtype or result_dtype(*operands)
     return tuple(operand(b, x, dtype) for x in operands)
+
+
+def in_single(row: Callable[..., Any]) -> Callable[..., Any]:
+    """A row of several steps that torch takes in single precision: half precision comes in and goes out, but is
+    rounded once, at the end."""
+
+    def widen(b: Any, x: Any) -> Any:
+        return b.convert(x, dtype=f32) if _is_half(x) else x
+
+    def apply(b: Any, *args: Any, **kwargs: Any) -> Any:
+        if not any(map(_is_half, (*args, *kwargs.values()))):
+            return row(b, *args, **kwargs)
+        out = b.out
+        b.out = tuple(o.with_(f32) if o is not None and o.dtype in _HALF else o for o in out)
+        try:
+            result = row(b, *(widen(b, a) for a in args), **{k: widen(b, v) for k, v in kwargs.items()})
+        finally:
+            b.out = out
+        if isinstance(result, Value):
+            return cast(b, result, out[0].dtype)
+        return tuple(cast(b, r, o.dtype) if isinstance(r, Value) and o else r for r, o in zip(result, out))
+
+    return apply
+
+
+_HALF = (f16, bf16)
+
+
+def _is_half(x: Any) -> bool:
+    return isinstance(x, Value) and x.type.dtype in _HALF
 
 
 # -- shapes ------------------------------------------------------------------------------------------

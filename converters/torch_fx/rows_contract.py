@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from unigraph import dims
-from unigraph.dtypes import bool_
+from unigraph.dtypes import bf16, bool_, f16, f32
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast, reshape
 
-from .helpers import full, result_dtype
+from .helpers import full, in_single, result_dtype
 from .rowbook import row, rows
 
 aten = torch.ops.aten
@@ -32,10 +32,20 @@ def product(b: Any, x: Value, y: Value) -> Value:
 
 
 def _addmm(b: Any, c: Value, x: Value, y: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-    result = _scaled(b, product(b, x, y), alpha)
-    if beta == 0:
-        return result
-    return b.add(_scaled(b, broadcast_to(b, c, result.type.shape), beta), result)
+    if x.type.dtype in (f16, bf16) and (beta != 0 or alpha != 1):
+        # The product stays in single precision until all is added up.
+        lead = tuple(range(x.type.rank - 2))
+        last, first = (x.type.rank - 1,), (len(lead),)
+        wide = b.dot_general(
+            x, y, lhs_contracting=last, rhs_contracting=first, lhs_batch=lead, rhs_batch=lead, out_dtype=f32
+        )
+        return cast(b, _added(b, cast(b, c, f32), wide, beta, alpha), x.type.dtype)
+    return _added(b, c, product(b, x, y), beta, alpha)
+
+
+def _added(b: Any, c: Value, total: Value, beta: Any, alpha: Any) -> Value:
+    total = _scaled(b, total, alpha)
+    return total if beta == 0 else b.add(_scaled(b, broadcast_to(b, c, total.type.shape), beta), total)
 
 
 def _linear(b: Any, x: Value, weight: Value, bias: Value | None = None) -> Value:
@@ -98,10 +108,9 @@ def _reduced(inner: Callable[..., Value]) -> Callable[..., Value]:
     """addbmm: a batch of products summed."""
 
     def apply(b: Any, c: Value, x: Value, y: Value, beta: Any = 1, alpha: Any = 1) -> Value:
-        total = _scaled(b, b.reduce_sum(inner(b, x, y), axes=(0,)), alpha)
-        return total if beta == 0 else b.add(_scaled(b, broadcast_to(b, c, total.type.shape), beta), total)
+        return _added(b, c, b.reduce_sum(inner(b, x, y), axes=(0,)), beta, alpha)
 
-    return apply
+    return in_single(apply)
 
 
 rows(
@@ -118,11 +127,7 @@ rows(
         aten.addmv: _addmm,
         aten.baddbmm: _addmm,
         aten.addbmm: _reduced(product),
-        aten.addr: lambda b, c, x, y, beta=1, alpha=1: (
-            _scaled(b, _outer(b, x, y), alpha)
-            if beta == 0
-            else b.add(_scaled(b, broadcast_to(b, c, b.shape), beta), _scaled(b, _outer(b, x, y), alpha))
-        ),
+        aten.addr: in_single(lambda b, c, x, y, beta=1, alpha=1: _added(b, c, _outer(b, x, y), beta, alpha)),
         aten.outer: _outer,
         aten.ger: _outer,
         aten.linear: _linear,

@@ -13,7 +13,7 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast
 
-from .helpers import arrange, as_float, full, operand, promote, result_dtype
+from .helpers import arrange, as_float, full, in_single, operand, promote, result_dtype
 from .rowbook import row, rows
 
 aten = torch.ops.aten
@@ -38,7 +38,7 @@ def rounding(op: str) -> Callable[..., Value]:
 
 def composed(function: Callable[[Any, Value], Value]) -> Callable[..., Value]:
     """A float function written with others."""
-    return lambda b, x: function(b, cast(b, x, as_float(x.type.dtype)))
+    return in_single(lambda b, x: function(b, cast(b, x, as_float(x.type.dtype))))
 
 
 def _trunc(b: Any, x: Value) -> Value:
@@ -171,7 +171,7 @@ rows(
         aten.frac: _frac,
         aten.round: _round,
         aten.square: same_unary("square"),
-        aten.reciprocal: composed(_reciprocal),
+        aten.reciprocal: lambda b, x: _reciprocal(b, cast(b, x, as_float(x.type.dtype))),
         aten.log2: composed(lambda b, x: b.div(b.log(x), math.log(2.0))),
         aten.log10: composed(lambda b, x: b.div(b.log(x), math.log(10.0))),
         aten.deg2rad: composed(lambda b, x: b.mul(x, math.pi / 180)),
@@ -233,14 +233,16 @@ def _alpha(b: Any, y: Any, alpha: Any, dtype: DType) -> Value:
     return y if alpha == 1 else b.mul(y, full(b, alpha, y.type))
 
 
-def _add(b: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
-    dtype = result_dtype(x, y)
-    return b.add(*arrange(b, operand(b, x, dtype), _alpha(b, y, alpha, dtype)))
+def _sum(op: str) -> Callable[..., Value]:
+    def apply(b: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
+        dtype = result_dtype(x, y)
+        return getattr(b, op)(*arrange(b, operand(b, x, dtype), _alpha(b, y, alpha, dtype)))
+
+    single = in_single(apply)
+    return lambda b, x, y, alpha=1: apply(b, x, y) if alpha == 1 else single(b, x, y, alpha)
 
 
-def _sub(b: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
-    dtype = result_dtype(x, y)
-    return b.sub(*arrange(b, operand(b, x, dtype), _alpha(b, y, alpha, dtype)))
+_add, _sub = _sum("add"), _sum("sub")
 
 
 def _rsub(b: Any, x: Any, y: Any, alpha: Any = 1) -> Value:
@@ -423,8 +425,8 @@ rows(
         aten.div: _div,
         aten.divide: _div,
         aten.true_divide: _div,
-        aten.floor_divide: _floor_divide,
-        aten.remainder: lambda b, x, y: remainder(b, *arrange(b, x, y)),
+        aten.floor_divide: in_single(_floor_divide),
+        aten.remainder: in_single(lambda b, x, y: remainder(b, *arrange(b, x, y))),
         aten.fmod: binary("rem"),
         aten.pow: _pow,
         aten.float_power: lambda b, x, y: b.pow(*arrange(b, x, y, dtype=b.dtype)),
@@ -436,15 +438,15 @@ rows(
         aten.fmin: _fmax("min"),
         aten.atan2: float_binary("atan2"),
         aten.arctan2: float_binary("atan2"),
-        aten.hypot: _hypot,
+        aten.hypot: in_single(_hypot),
         aten.nextafter: binary("nextafter"),
         aten.copysign: _copysign,
         aten.ldexp: _ldexp,
-        aten.xlogy: _xlogy("log"),
-        aten.special_xlogy: _xlogy("log"),
-        aten.special_xlog1py: _xlogy("log1p"),
-        aten.logaddexp: _logaddexp(1.0),
-        aten.logaddexp2: _logaddexp(math.log(2.0)),
+        aten.xlogy: in_single(_xlogy("log")),
+        aten.special_xlogy: in_single(_xlogy("log")),
+        aten.special_xlog1py: in_single(_xlogy("log1p")),
+        aten.logaddexp: in_single(_logaddexp(1.0)),
+        aten.logaddexp2: in_single(_logaddexp(math.log(2.0))),
         aten.bitwise_and: binary("and_"),
         aten.bitwise_or: binary("or_"),
         aten.bitwise_xor: binary("xor"),
@@ -507,9 +509,9 @@ rows(
     {
         aten.clamp_min: lambda b, x, low: _clamp(b, x, low),
         aten.clamp_max: lambda b, x, high: _clamp(b, x, None, high),
-        aten.lerp: lambda b, x, y, w: _lerp(b, *arrange(b, x, y, w, dtype=b.dtype)),
-        aten.addcmul: lambda b, x, y, z, value=1: _addcmul(b, x, y, z, value),
-        aten.addcdiv: lambda b, x, y, z, value=1: _addcdiv(b, x, y, z, value),
+        aten.lerp: in_single(lambda b, x, y, w: _lerp(b, *arrange(b, x, y, w, dtype=b.dtype))),
+        aten.addcmul: in_single(lambda b, x, y, z, value=1: _addcmul(b, x, y, z, value)),
+        aten.addcdiv: in_single(lambda b, x, y, z, value=1: _addcdiv(b, x, y, z, value)),
         aten.masked_fill: lambda b, x, mask, value: _masked_fill(b, x, mask, value),
     }
 )

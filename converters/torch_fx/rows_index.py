@@ -391,7 +391,7 @@ def _searchsorted(
     sorter: Value | None = None,
 ) -> Value:
     if sorter is not None:
-        raise Unsupported("searchsorted with a sorter", "sort the boundaries first")
+        boundaries = b.take_along_axis(boundaries, sorter, axis=boundaries.type.rank - 1)
     return _count_below(b, boundaries, values, right or side == "right")
 
 

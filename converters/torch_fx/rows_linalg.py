@@ -14,7 +14,7 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import arrange, axis_of, common_shape, full, keep, move_axis, operand
+from .helpers import arrange, axis_of, common_shape, full, in_single, keep, move_axis, operand
 from .rowbook import row, rows
 from .rows_reduce import vector_norm
 
@@ -337,8 +337,8 @@ _LIMIT = {"f32": 3.0, "f64": 1.0}
 
 rows(
     {
-        aten.linalg_matrix_exp: _matrix_exp,
-        aten.matrix_exp: _matrix_exp,
+        aten.linalg_matrix_exp: in_single(_matrix_exp),
+        aten.matrix_exp: in_single(_matrix_exp),
         aten.linalg_cholesky: lambda b, x, upper=False: _cholesky(b, x, upper),
         aten.cholesky: _cholesky,
         aten.linalg_cholesky_ex: _cholesky_ex,

@@ -14,7 +14,7 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import full, operand
+from .helpers import full, in_single, operand
 from .rowbook import row, rows
 
 aten = torch.ops.aten
@@ -135,16 +135,15 @@ def _batch_norm_functional(
     """(y, saved mean, saved rstd, new running mean, new running variance)."""
     if not training:
         return (*_native_batch_norm(b, x, weight, bias, mean, var, False, momentum, eps), mean, var)
-    one = weight if weight is not None else full(b, 1.0, mean.type)
-    zero = bias if bias is not None else full(b, 0.0, mean.type)
-    y, new_mean, new_var = b.batch_norm_train(x, mean, var, one, zero, axis=1, epsilon=eps, momentum=momentum)
+    affine = present(weight, bias) if weight is not None or bias is None else (full(b, 1.0, mean.type), bias)
+    y, new_mean, new_var = b.batch_norm_train(x, mean, var, *affine, axis=1, epsilon=eps, momentum=momentum)
     batch_mean, batch_var = _statistics(b, x)
     return y, batch_mean, b.rsqrt(b.add(batch_var, eps)), new_mean, new_var
 
 
 rows(
     {
-        aten._native_batch_norm_legit_functional: _batch_norm_functional,
+        aten._native_batch_norm_legit_functional: in_single(_batch_norm_functional),
         aten.native_batch_norm: lambda b, x, w, bias, mean, var, training, momentum, eps: _without_update(
             b, x, w, bias, mean, var, training, momentum, eps
         ),

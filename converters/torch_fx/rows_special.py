@@ -11,7 +11,7 @@ import torch
 from unigraph.graph import Value
 from unigraph.ops.idioms import cast
 
-from .helpers import arrange, as_float, full, operand
+from .helpers import arrange, as_float, full, in_single, operand
 from .rowbook import rows
 from .rows_elementwise import composed, float_binary, magnitude
 
@@ -109,9 +109,9 @@ rows(
         aten.sinc: composed(_sinc),
         aten.digamma: composed(_digamma),
         aten.special_sinc: composed(_sinc),
-        aten.logit: _logit,
-        aten.special_logit: _logit,
-        aten.mvlgamma: _mvlgamma,
+        aten.logit: in_single(_logit),
+        aten.special_logit: in_single(_logit),
+        aten.mvlgamma: in_single(_mvlgamma),
         aten.polygamma: _polygamma,
         aten.special_polygamma: _polygamma,
         aten.gcd: _gcd,

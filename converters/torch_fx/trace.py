@@ -17,6 +17,7 @@ from unigraph.errors import UnigraphError
 from . import compat
 from .capture import _FIXED, BUFFER, INPUT, PARAMETER, STATE, Captured, Source, _unread
 from .dynamic import Spec
+from .rewrites import rewriting
 from .rowbook import find
 
 
@@ -52,7 +53,7 @@ def traced(
         return [*state.values(), *flat]
 
     table = compat.decompositions(lambda op: find(op) is None)
-    with _packed_calls(module, fakes) as calls:
+    with _packed_calls(module, fakes) as calls, rewriting():
         graph = make_fx(functionalize(run), decomposition_table=table, record_stack_traces=True)(*fakes)
     _place_packed(graph, calls)
     graph.graph.eliminate_dead_code()
