@@ -240,6 +240,7 @@ class _Called:
         held = {v.name for v in result.data if v.role in NAMED}
         return result.replace(
             aliases={alias: name for alias, name in self.graph.aliases.items() if name in held},
+            transient=self.graph.transient & held,
             symbols={**result.symbols, **{k: c for k, c in self.graph.symbols.items() if k in result.symbols}},
         )
 

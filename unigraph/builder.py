@@ -45,6 +45,7 @@ class GraphBuilder:
         self._data: dict[Value, Any] = {}
         self._states: dict[Value, Value | None] = {}
         self._aliases: dict[str, str] = {}
+        self._transient: set[str] = set()
         self._known: set[Value] = set()
         self._names: set[str] = set()
         self._scalars: dict[tuple[str, bytes], Value] = {}
@@ -83,10 +84,12 @@ class GraphBuilder:
         """A named value like a weight, that training leaves alone."""
         return self._with_data(name, array, type, BUFFER)
 
-    def state(self, name: str, array: Any = None, type: TensorType | None = None) -> Value:
-        """A named value that calls update; see `update`."""
+    def state(self, name: str, array: Any = None, type: TensorType | None = None, *, transient: bool = False) -> Value:
+        """A named value that calls update; see `update`. A ``transient`` one is in no checkpoint."""
         value = self._with_data(name, array, type, STATE)
         self._states[value] = None
+        if transient:
+            self._transient.add(name)
         return value
 
     def _with_data(self, name: str, array: Any, type_: TensorType | None, role: str) -> Value:
@@ -283,6 +286,7 @@ class GraphBuilder:
                 if value.role == CONSTANT
                 else self._with_data(value.name, array, value.type, value.role)
             )
+        self._transient |= graph.transient
         for alias, name in graph.aliases.items():
             self.alias(alias, env[graph.value(name)])
         for op in graph.edges:
@@ -329,4 +333,5 @@ class GraphBuilder:
             symbols={**self.symbols, **{s: Constraint() for s in sorted(found)}},
             name=self.name,
             aliases=dict(self._aliases),
+            transient=frozenset(self._transient),
         )

@@ -87,6 +87,9 @@ def _sources(graph: Graph, where: str, depth: int, constants: bool) -> set[Value
 
 def _aliases(graph: Graph, where: str, depth: int, names: set[str]) -> None:
     held = {v.name for v in graph.data if v.role in NAMED}
+    unknown = graph.transient - {v.name for v in graph.data if v.role == STATE}
+    if unknown:
+        raise GraphError(f"{where}: {min(unknown)!r} is called transient but is no state")
     for alias, name in graph.aliases.items():
         if depth or not alias or alias in names or name not in held:
             raise GraphError(f"{where}: {alias!r} cannot be a further name of {name!r}: it must be new, that a weight")

@@ -72,7 +72,7 @@ def save(graph: GraphLike, path: Any, *, weights: bool | str | os.PathLike[str] 
     if external is not None and external.suffix != ".safetensors":
         raise InputError(f"weights must be True, False or the path of a .safetensors file, not {str(weights)!r}")
     shards = _shards(graph, external) if weights is not False else []
-    refs: dict[Value, Ref | None] = {v: None for v in graph.data if v.role in NAMED}
+    refs: dict[Value, Ref | None] = {v: None for v in graph.data if v.role in NAMED and v.name not in graph.transient}
     for entry, held in shards:
         refs.update({v: Ref(entry, v.name, external is not None) for v, _ in held})
     encoded = serde.encode(graph, refs, _CONSTANTS, _producer())
@@ -114,7 +114,7 @@ def _shards(graph: Graph, external: Path | None) -> list[tuple[str, list[tuple[V
     room = -1
     names: set[str] = set()
     for value, array in graph.data.items():
-        if value.role not in NAMED:
+        if value.role not in NAMED or value.name in graph.transient:
             continue
         if value.name in names or value.name in ("", "__metadata__"):
             raise GraphError(f"the weight name {value.name!r} stands twice or is reserved")
@@ -248,7 +248,7 @@ class _Source:
         self.tables: dict[tuple[str, bool], tuple[np.ndarray, dict[str, Tensor]]] = {}
 
     def fetch(self, ref: Ref, value: Value) -> np.ndarray | None:
-        if value.role in NAMED and not self.external:
+        if value.role in NAMED and not self.external and (ref.external or ref.entry != _CONSTANTS):
             return None
         key = ref.entry, ref.external
         if key not in self.tables:

@@ -109,8 +109,9 @@ class Graph:
     state and constant to its array, or to None while a weight is not bound. ``states`` pairs each
     state with the value that replaces it after a call. ``symbols`` holds the constraints of the
     symbolic sizes. ``aliases`` gives further names of weights, buffers and states (tied weights): what is
-    bound under one holds for all, and `to_torch` has the one tensor under each. ``extra`` keeps what a
-    file held in fields that this version does not know, so that saving again loses nothing.
+    bound under one holds for all, and `to_torch` has the one tensor under each. ``transient`` names the
+    states that no checkpoint holds. ``extra`` keeps what a file held in fields that this version does
+    not know, so that saving again loses nothing.
     """
 
     inputs: tuple[Value, ...]
@@ -123,6 +124,7 @@ class Graph:
     name: str = ""
     extra: bytes = b""
     aliases: Mapping[str, str] = field(default_factory=dict)
+    transient: frozenset[str] = frozenset()
 
     @cached_property
     def nodes(self) -> tuple[Value, ...]:
@@ -175,9 +177,10 @@ class Graph:
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields replaced. Further names go with the data they are names of."""
-        if "data" in changes and self.aliases and "aliases" not in changes:
+        if "data" in changes and (self.aliases or self.transient):
             held = {v.name for v in changes["data"] if v.role in NAMED}
-            changes["aliases"] = {alias: name for alias, name in self.aliases.items() if name in held}
+            kept = {alias: name for alias, name in self.aliases.items() if name in held}
+            changes = {"aliases": kept, "transient": self.transient & held, **changes}
         return replace(self, **changes)
 
     def bind(self, arrays: Mapping[str, Any]) -> Graph:

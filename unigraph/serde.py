@@ -21,7 +21,7 @@ from .dims import Constraint
 from .dtypes import dtype
 from .errors import FormatError, GraphError, UnigraphError
 from .evaluate import decomposition
-from .graph import CONSTANT, HELD, NAMED, PRODUCED, ROLES, Graph, Operation, Value
+from .graph import CONSTANT, HELD, NAMED, PRODUCED, ROLES, STATE, Graph, Operation, Value
 from .opdef import OPSET_VERSION, OpDef, registry
 from .safetensors import MAX_RANK, as_bytes, nbytes, storage
 from .schema import ugraph_pb2 as pb
@@ -129,7 +129,7 @@ class _Encoder:
             ids[value] = i
             node = add(type=of_type(value.type), name=string(value.name), role=_ROLE_NUMBER[value.role])
             if value.role not in _DATALESS:
-                self.data(value, graph.data.get(value), node)
+                self.data(value, graph.data.get(value), node, value.role == CONSTANT or value.name in graph.transient)
         try:
             for operation in graph.edges:
                 self.operation(operation, message.edges.add(), ids, depth)
@@ -143,10 +143,12 @@ class _Encoder:
             self.signature(graph.signature, message.signature)
         for alias, held in graph.aliases.items():
             message.aliases.add(name=alias, value=held)
+        message.transient.extend(sorted(graph.transient))
         for name, c in graph.symbols.items():
             message.symbols.add(name=name, min=c.min, max=c.max, multiple_of=c.multiple_of)
 
-    def data(self, value: Value, array: Any, node: Any) -> None:
+    def data(self, value: Value, array: Any, node: Any, own: bool) -> None:
+        """Write data or where it lies; what is the program's ``own`` is in the archive whatever the weights are."""
         if value in self.refs:
             ref = self.refs[value]
         elif array is None:
@@ -158,7 +160,7 @@ class _Encoder:
             dtype_, shape = storage(value.type)
             if array.shape != shape or array.dtype != dtype_.numpy:
                 raise GraphError(f"{value!r} holds {shown(array.dtype, array.shape)}, not {shown(dtype_, shape)}")
-            if not self.entry or array.nbytes <= INLINE or value.role != CONSTANT:
+            if not self.entry or array.nbytes <= INLINE or not own:
                 node.raw = as_bytes(array).tobytes()
                 return
             ref = Ref(self.entry, f"constant.{len(self.constants)}")
@@ -444,6 +446,7 @@ class _Decoder:
             self.symbols(message.symbols, where),
             message.name,
             aliases=self.aliases(message.aliases, data, where),
+            transient=frozenset(message.transient) & {v.name for v in data if v.role == STATE},
         )
         if depth:
             for name in _GRAPH_FIELDS:

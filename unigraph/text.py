@@ -12,7 +12,8 @@
 Types of results, the ``graph … {`` line, symbols and ``@ scope, source`` may be left out when writing
 by hand. ``#`` starts a comment. A value without a name is a number; a name that is not plain is
 quoted; ``%7 as "name"`` is a value whose name stands elsewhere too. ``= ...`` is data left out.
-``alias %b = %a`` says that the weight ``%a`` is also called ``b``.
+``alias %b = %a`` says that the weight ``%a`` is also called ``b``, ``transient %s`` that no checkpoint
+holds the state ``%s``.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def _body(graph: Graph, full: bool, outer: bool) -> Iterator[str]:
         yield f"{value.role} {names[value]}: {value.type}{_data(value, array, full)}"
     for alias, name in graph.aliases.items():
         yield f"alias %{_word(alias, PLAIN_NAME)} = %{_word(name, PLAIN_NAME)}"
+    for name in sorted(graph.transient):
+        yield f"transient %{_word(name, PLAIN_NAME)}"
     if graph.extra:
         yield f'extra base64"{base64.b64encode(graph.extra).decode()}"'
     if not _plain_signature(graph):

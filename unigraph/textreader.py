@@ -318,6 +318,7 @@ class _GraphReader:
         self.states: list[tuple[Value, Value]] = []
         self.symbols: dict[str, Constraint] = {}
         self.aliases: dict[str, str] = {}
+        self.transient: set[str] = set()
         self.extra = b""
 
     def read(self, name: str, close: str) -> Graph:
@@ -346,6 +347,7 @@ class _GraphReader:
             name,
             self.extra,
             self.aliases,
+            frozenset(self.transient),
         )
         return graph.replace(signature=plain_signature(graph, bare) if signature is REQUIRED else signature)
 
@@ -383,10 +385,12 @@ class _GraphReader:
             self.states.append((state, self.use()))
         elif r.word("alias"):
             self.alias()
+        elif r.word("transient"):
+            self.transient.add(self.use().name)
         elif r.word("extra"):
             self.extra = r.base64() or b""
         else:
-            others = f"{', '.join(_SOURCES)}, symbol, alias, update, signature or return"
+            others = f"{', '.join(_SOURCES)}, symbol, alias, transient, update, signature or return"
             raise r.error(f"expected an operation, {others}, found {r.rest()}")
 
     def name(self) -> tuple[str, str]:

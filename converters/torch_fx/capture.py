@@ -44,6 +44,7 @@ class Source:
     kind: str
     name: str = ""
     tensor: torch.Tensor | None = None
+    transient: bool = False  # in no checkpoint
 
 
 @dataclass
@@ -270,7 +271,8 @@ def _read_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
                 # A buffer that no checkpoint holds is part of the program, unless it is tied to one that is held.
                 tied = [n for n, t in ep.state_dict.items() if identity(t) == identity(tensor)]
                 target, kind = (tied[0].removeprefix("inner."), kind) if tied else (target, CONSTANT)
-            sources.append(Source(STATE if item.target in updated else kind, target, tensor))
+            written = item.target in updated
+            sources.append(Source(STATE if written else kind, target, tensor, written and kind == CONSTANT))
         else:
             raise UnigraphError(
                 f"the exported program takes a {item.kind.name.lower()} ({item.target}), which no graph holds"
@@ -323,7 +325,7 @@ def _from_annotated(module: fx.GraphModule) -> Captured:
     sources = [Source(INPUT if isinstance(n.meta["val"], torch.Tensor) else FIXED) for n in placeholders]
     # The structure returned, with a mark for each node, in the order in which the walk returns them.
     flat, tree = torch.utils._pytree.tree_flatten(nodes[-1].args[0], is_leaf=lambda x: isinstance(x, fx.Node))
-    captured = Captured(
+    return Captured(
         module,
         sources,
         [("output", None)] * len(flat),
@@ -334,7 +336,6 @@ def _from_annotated(module: fx.GraphModule) -> Captured:
         Spec(arg_names=tuple(n.name for n in placeholders)),
         "graph",
     )
-    return captured
 
 
 # -- lowering ----------------------------------------------------------------------------------------
@@ -375,7 +376,7 @@ def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
     for node, source in zip(placeholders, captured.sources, strict=True):
         if source.kind in (PARAMETER, BUFFER, STATE, CONSTANT):
             assert source.tensor is not None, f"no data for {source.name}"
-            env[node] = walker.weight(source.name, source.tensor, source.kind)
+            env[node] = walker.weight(source.name, source.tensor, source.kind, source.transient)
             if source.kind == STATE:
                 states[source.name] = env[node]
     for unread in captured.unread:

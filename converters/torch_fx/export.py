@@ -100,6 +100,7 @@ class _Export:
         self.sizes = self._symbols()
         self.names: set[str] = set()
         self.paths: dict[Value, str] = {}
+        self.transient: dict[Value, str] = {}  # states outside the state_dict, and the modules that hold them
         self.fakes: dict[Value, Tensor] = {}
 
     def module(self) -> fx.GraphModule:
@@ -117,8 +118,7 @@ class _Export:
         finish = self.fx.output(output)
         with self.fx.inserting_before(finish):
             for (state, _), node in zip(self.graph.states, nodes[count:], strict=True):
-                held = self.fx.get_attr(self.paths[state])
-                self.fx.call_method("copy_", (held, self.fx.call_method("detach", (node,))))
+                self.fx.call_method("copy_", (self._held(state), self.fx.call_method("detach", (node,))))
         self._drop_unused()
         return fx.GraphModule(self.frame.root, self.fx, class_name=_identifier(self.graph.name or "GraphModule"))
 
@@ -257,6 +257,9 @@ class _Export:
             held = tied.get(identity)
             if held is None:
                 held = tied[identity] = _tensor(value, array, self._is_statistic(value))
+            if value.name in self.graph.transient:
+                self._hold_transient(value, held)
+                continue
             path = self.paths[value] = _install(self.frame.root, value.name, held)
             for alias, name in self.graph.aliases.items():
                 if name == value.name:
@@ -264,6 +267,22 @@ class _Export:
             fake = self.fakes[value] = self._fake(value.type)
             self.recorder.alive.append(fake)
             self.recorder.sources[id(fake)] = partial(self._read, path, value.role == STATE)
+
+    def _hold_transient(self, value: Value, held: Tensor) -> None:
+        """A state outside the state_dict: in a module of its own, which copies keep as it is."""
+        holder = torch.nn.Module()
+        holder.register_buffer("value", held, persistent=False)
+        path = self.frame.store(_identifier(value.name), holder)
+        self.transient[value] = path
+        fake = self.fakes[value] = self._fake(value.type)
+        self.recorder.alive.append(fake)
+        self.recorder.sources[id(fake)] = lambda: self.fx.call_method("clone", (self._held(value),))
+
+    def _held(self, state: Value) -> fx.Node:
+        """The buffer of a state."""
+        if state not in self.transient:
+            return self.fx.get_attr(self.paths[state])
+        return self.fx.call_function(builtins.getattr, (self.fx.get_attr(self.transient[state]), "value"))
 
     def _is_statistic(self, value: Value) -> bool:
         """True for the running statistics of a batch norm at inference, which torch does not differentiate."""

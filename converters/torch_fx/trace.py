@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from unigraph.errors import UnigraphError
 
 from . import compat
-from .capture import _FIXED, BUFFER, INPUT, PARAMETER, STATE, Captured, Source, _unread
+from .capture import _FIXED, BUFFER, CONSTANT, INPUT, PARAMETER, STATE, Captured, Source, _unread
 from .dynamic import Spec
 from .rewrites import rewriting
 from .rowbook import find
@@ -66,8 +66,10 @@ def traced(
     kept = [r for n, r in zip(buffers, returned) if n in changed] + returned[len(buffers) :]
     output.args = (kept,)
     _refuse_shared(changed, {**parameters, **buffers})
+    saved = module.state_dict(keep_vars=True)
     held_sources = [Source(PARAMETER, n.removeprefix("inner."), t) for n, t in parameters.items()] + [
-        Source(STATE if n in changed else BUFFER, n.removeprefix("inner."), t) for n, t in buffers.items()
+        Source(*_buffer_kind(n, n in changed, n in saved), t, n in changed and n not in saved)
+        for n, t in buffers.items()
     ]
     by_leaf = {i: k for k, i in enumerate(where)}
     tree = out_spec[0]
@@ -81,7 +83,7 @@ def traced(
         compat.ranges_of(env),
         Spec(named=[(by_leaf[leaf], *rest) for leaf, *rest in spec.named], arg_names=spec.arg_names),  # type: ignore[misc]
         name,
-        unread=_unread(module.state_dict(keep_vars=True), {s.name for s in held_sources}),
+        unread=_unread(saved, {s.name for s in held_sources}),
     )
 
 
@@ -117,6 +119,11 @@ def _refuse_shared(changed: list[str], held: Mapping[str, torch.Tensor]) -> None
             raise UnigraphError(
                 f"the program writes the buffer {name!r}, which shares memory with {other!r}: make them one tensor"
             )
+
+
+def _buffer_kind(name: str, changed: bool, saved: bool) -> tuple[str, str]:
+    """A buffer that no checkpoint holds is part of the program."""
+    return STATE if changed else BUFFER if saved else CONSTANT, name.removeprefix("inner.")
 
 
 def _differs(node: Any, given: Any) -> bool:

@@ -30,8 +30,8 @@ MAX_CONSTANT = 256  # elements; a larger lifted tensor becomes a named weight
 _PLACEMENT = frozenset(
     ("device", "layout", "pin_memory", "memory_format", "generator", "non_blocking", "requires_grad")
 )
-# Operators whose only effect is a check at run time.
-_CHECKS = ("_assert", "sym_constrain", "_assert_tensor_metadata", "sym_storage_offset")
+# Operators whose only effect is a check at run time, or a mark in a profile.
+_CHECKS = ("_assert", "sym_constrain", "_assert_tensor_metadata", "sym_storage_offset", "profiler::_record_function")
 _TORCH = os.path.dirname(torch.__file__)
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -119,7 +119,7 @@ class Walker:
 
     # -- tensors held by the program ------------------------------------------------------------------
 
-    def weight(self, name: str, tensor: torch.Tensor, role: str) -> Value:
+    def weight(self, name: str, tensor: torch.Tensor, role: str, transient: bool = False) -> Value:
         """A parameter, buffer or constant tensor; tied ones are one value, which keeps every name."""
         # What no checkpoint holds is never the same value as what one does: it has no name to bind.
         key = role, identity(tensor)
@@ -133,7 +133,7 @@ class Walker:
         if role == "constant" and array is not None and array.size <= MAX_CONSTANT:
             value = self.b.constant(array.copy())
         elif role == "state":
-            value = self.b.state(name, array, type_)
+            value = self.b.state(name, array, type_, transient=transient)
         else:
             value = (self.b.weight if role == "weight" else self.b.buffer)(name, array, type_)
         self._tensors[key] = value

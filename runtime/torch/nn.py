@@ -198,7 +198,13 @@ def _batch_norm(
 ) -> Tensor:
     if axis != 1:
         return NotImplemented
+    mean, variance, weight, bias = map(_dense, (mean, variance, weight, bias))
     return F.batch_norm(x, mean, variance, weight, bias, False, 0.0, epsilon)
+
+
+def _dense(x: Any) -> Any:
+    """The derivative of torch's batch norm reads past the end of a vector that is one number repeated."""
+    return x if x is None or x.is_contiguous() else x.contiguous()
 
 
 def _batch_norm_train(
@@ -216,7 +222,7 @@ def _batch_norm_train(
     if axis != 1 or len(same) > 1 or x.dtype not in FLOATS - SHORT or any(n == 0 for n in x.shape):
         return NotImplemented
     axes = (0, *range(2, x.ndim))
-    y = torch.batch_norm(x, weight, bias, None, None, True, 0.0, epsilon, True)
+    y = torch.batch_norm(x, _dense(weight), _dense(bias), None, None, True, 0.0, epsilon, True)
     spread, centre = torch.var_mean(x, axes, correction=1)
     return y, torch.lerp(mean, centre, momentum), torch.lerp(variance, spread, momentum)
 
