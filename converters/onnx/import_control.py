@@ -139,7 +139,11 @@ def if_(n: Node) -> Any:
     if n.is_known(0):
         return tuple(walk_in_place(n, branches[bool(n.scalar(0))]))
     captured = Captured.by(n, *branches)
-    regions, trees = zip(*(_branch(n, g, captured) for g in branches))
+    try:
+        regions, trees = zip(*(_branch(n, g, captured) for g in branches))
+    except Unsupported as gap:
+        advice = f"or, where only one branch is wanted, {n.depends(0).hint}"
+        raise Unsupported(gap.reason, f"{gap.hint}; {advice}" if gap.hint else advice) from None
     if trees[0] != trees[1] or regions[0].out_types != regions[1].out_types:
         raise n.depends(0, "chooses between results of different types")
     which = reshape(n.b, n.value(0), ())

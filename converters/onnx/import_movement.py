@@ -293,12 +293,10 @@ def _pad(n: Node, pads: Sequence[Dim], axes: Sequence[int], value: Value) -> Val
 
 def _pad_by_index(n: Node, x: Value, axis: int, before: Dim, after: Dim, mode: str) -> Value:
     size = x.type.shape[axis]
-    if not all(map(dims.is_static, (size, before, after))):
-        if n.opset >= 11 and n.known_sizes(1) is None:
-            raise n.depends(1)
-        raise Unsupported(f"Pad in mode {mode} of a symbolic size", "fix the shapes with from_onnx(path, shapes={...})")
     if before == 0 and after == 0:
         return x
+    if not all(map(dims.is_static, (size, before, after))):
+        return n.b.take(x, _places(n, size, before, after, mode), axis=axis, mode="clip")
     index = np.arange(-before, size + after)
     if mode == "edge":
         index = np.clip(index, 0, size - 1)
@@ -308,6 +306,23 @@ def _pad_by_index(n: Node, x: Value, axis: int, before: Dim, after: Dim, mode: s
         period = max(2 * (size - 1), 1)
         index = np.abs((index + size - 1) % period - (size - 1)) if size > 1 else index * 0
     return n.b.take(x, n.b.constant(index.astype(np.int64)), axis=axis, mode="clip")
+
+
+def _places(n: Node, size: Dim, before: Dim, after: Dim, mode: str) -> Value:
+    """The same indices where a size is known only at run time."""
+    shape = (dims.normal(size + before + after),)
+
+    def spread(d: Dim) -> Value:
+        return n.b.broadcast_in_dim(n.b.size(d, "i64"), shape=shape, broadcast_dimensions=())
+
+    index = n.b.sub(n.b.iota(dtype="i64", shape=shape, axis=0), spread(before))
+    last = dims.normal(size - 1)
+    if mode == "edge":
+        return n.b.min(n.b.max(index, 0), spread(last))
+    period = spread(size if mode == "wrap" else dims.maximum(dims.normal(2 * last), 1))
+    moved = index if mode == "wrap" else n.b.add(index, spread(last))
+    within = n.b.rem(n.b.add(n.b.rem(moved, period), period), period)
+    return within if mode == "wrap" else n.b.abs(n.b.sub(within, spread(last)))
 
 
 # -- gather and scatter ----------------------------------------------------------------------------

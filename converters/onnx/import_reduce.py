@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unigraph import dims
+from unigraph.dtypes import bf16, f16
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import back, broadcast_to, cast, keep, mean_of, ones_at, reshape
@@ -108,10 +109,29 @@ def _along(op: str) -> Callable[[Node], Value]:
 
 def _softmax(n: Node, op: str, x: Value, axis: int) -> Value:
     if op != "hardmax":
-        return getattr(n.b, op)(x, axis=axis)
+        return (_rounded if x.type.dtype in (f16, bf16) else _whole)(n, op, x, axis)
     first = n.b.argmax(x, axis=axis, index_dtype="i64")
     hit = n.b.eq(back(n.b, first, x.type.shape, (axis,)), n.b.iota(dtype="i64", shape=x.type.shape, axis=axis))
     return n.b.convert(hit, dtype=x.type.dtype)
+
+
+def _whole(n: Node, op: str, x: Value, axis: int) -> Value:
+    return getattr(n.b, op)(x, axis=axis)
+
+
+def _rounded(n: Node, op: str, x: Value, axis: int) -> Value:
+    """The steps of the function that defines the operator, each in the tensor's own precision.
+
+    The composite keeps 32 bits inside, and a result that is two units of a 16-bit float away is not what
+    Attention with its ``softmax_precision`` asks for.
+    """
+    shape = x.type.shape
+    centred = n.b.sub(x, back(n.b, n.b.reduce_max(x, axes=(axis,)), shape, (axis,)))
+    powers = n.b.exp(centred)
+    total = n.b.reduce_sum(powers, axes=(axis,))
+    if op == "softmax":
+        return n.b.div(powers, back(n.b, total, shape, (axis,)))
+    return n.b.sub(centred, back(n.b, n.b.log(total), shape, (axis,)))
 
 
 for _name, _op in {"Softmax": "softmax", "LogSoftmax": "log_softmax", "Hardmax": "hardmax"}.items():

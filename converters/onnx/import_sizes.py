@@ -38,6 +38,12 @@ def _static(f: Callable[..., Any]) -> Callable[..., Any]:
     return row
 
 
+def _equal(n: Node, x: np.ndarray, y: np.ndarray) -> np.ndarray | None:
+    """Also of expressions whose difference is a number, as those of a size and itself."""
+    apart = np.asarray(np.frompyfunc(lambda a, b: dims.normal(a - b), 2, 1)(x, y), object)
+    return np.asarray(apart == 0, object) if _known(apart) else None
+
+
 def _known(a: np.ndarray) -> bool:
     return all(type(d) is int for d in a.flat)
 
@@ -147,7 +153,7 @@ SIZE_ROWS: dict[str, Callable[..., np.ndarray | None]] = {
     "Min": _each(dims.minimum),
     "Neg": _each(operator.neg),
     "Abs": _static(np.abs),
-    "Equal": _static(np.equal),
+    "Equal": _equal,
     "Gather": _gather,
     "Concat": _concat,
     "Squeeze": _squeeze,

@@ -1,4 +1,4 @@
-"""The ``simple`` and ``pytorch-operator`` cases of ONNX's backend suite, on three engines."""
+"""The ``simple`` and ``pytorch-operator`` cases of ONNX's backend suite, on every engine, and back to ONNX."""
 
 from __future__ import annotations
 
