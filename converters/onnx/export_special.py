@@ -191,6 +191,7 @@ def zeta(o: Emitter, x: Array, q: Array) -> Array:
     below, whole = q <= 0, o.Equal(q, o.Floor(q))
     total = o.Where(o.And(o.IsInf(q), q > 0), number(o, 0.0, f64), total)
     broken = o.all_of(below, o.Not(whole), o.Not(o.Equal(x, o.Floor(x))))
+    broken = o.Or(broken, o.And(q < -12.0, o.Not(whole)))  # where twelve terms do not lead to the right of zero
     total = o.Where(o.Or(x < 1.0, broken), nan, total)
     even = o.Equal(o.Mod(x, 2.0, fmod=1), 0)
     total = o.Where(o.And(below, whole), o.Where(even, infinity, nan), total)

@@ -83,10 +83,19 @@ def _gaussian_nll_loss(
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
+def _narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
+    """torch reads a start out of a tensor; its elements can be looked up instead."""
+    if not isinstance(start, Tensor):
+        return torch.narrow(x, dim, start, length)
+    start = torch.where(start < 0, start + x.shape[dim], start)
+    return x.index_select(dim, start.reshape(()) + torch.arange(length, device=x.device))
+
+
 _aten = torch.ops.aten
 _OWN: Mapping[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.combinations, _aten.combinations, _aten.combinations.default), _combinations),
     **dict.fromkeys((torch.cov, Tensor.cov, _aten.cov, _aten.cov.default), _cov),
     **dict.fromkeys((torch.corrcoef, Tensor.corrcoef, _aten.corrcoef, _aten.corrcoef.default), _corrcoef),
+    **dict.fromkeys((torch.narrow, Tensor.narrow), _narrow),
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll_loss,
 }

@@ -11,9 +11,9 @@ import torch
 from unigraph.graph import Value
 from unigraph.ops.idioms import cast
 
-from .helpers import arrange, as_float, full, in_single, operand
+from .helpers import arrange, as_float, full, in_single, operand, result_dtype
 from .rowbook import rows
-from .rows_elementwise import composed, float_binary, magnitude
+from .rows_elementwise import composed, magnitude
 
 aten = torch.ops.aten
 
@@ -67,7 +67,21 @@ def _digamma(b: Any, x: Value) -> Value:
 
 def _polygamma(b: Any, n: int, x: Value) -> Value:
     x = cast(b, x, as_float(x.type.dtype))
-    return _digamma(b, x) if n == 0 else b.polygamma(full(b, float(n), x.type), x)
+    if n == 0:
+        return _digamma(b, x)
+    result = b.polygamma(full(b, float(n), x.type), x)
+    return b.select(_is_pole(b, x), result, full(b, math.inf if n % 2 else -math.inf, x.type))
+
+
+def _is_pole(b: Any, x: Value) -> Value:
+    return b.and_(b.le(x, 0.0), b.eq(x, b.floor(x)))
+
+
+def _zeta(b: Any, x: Any, q: Any) -> Value:
+    """zeta, which in torch has one infinity at each pole of q, whatever x."""
+    x, q = arrange(b, x, q, dtype=as_float(result_dtype(x, q)))
+    result = b.select(_is_pole(b, q), b.zeta(x, q), full(b, math.inf, x.type))
+    return b.select(b.lt(x, 1.0), result, full(b, math.nan, x.type))
 
 
 def _gcd(b: Any, x: Any, y: Any) -> Value:
@@ -112,14 +126,14 @@ rows(
         aten.logit: in_single(_logit),
         aten.special_logit: in_single(_logit),
         aten.mvlgamma: in_single(_mvlgamma),
-        aten.polygamma: _polygamma,
-        aten.special_polygamma: _polygamma,
+        aten.polygamma: in_single(_polygamma),
+        aten.special_polygamma: in_single(_polygamma),
         aten.gcd: _gcd,
         aten.lcm: _lcm,
         aten.igamma: _igamma("igamma"),
         aten.igammac: _igamma("igammac"),
         aten.special_gammainc: _igamma("igamma"),
         aten.special_gammaincc: _igamma("igammac"),
-        aten.special_zeta: float_binary("zeta"),
+        aten.special_zeta: in_single(_zeta),
     }
 )

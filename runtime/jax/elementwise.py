@@ -20,8 +20,8 @@ R = registry()
 _SAME = (
     "sub div rem max min pow atan2 nextafter neg sign square integer_pow ceil floor is_finite reduce_precision "
     "exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh logistic cbrt erf "
-    "erfc erf_inv lgamma digamma bessel_i0e bessel_i1e igamma igammac igamma_grad_a random_gamma_grad zeta "
-    "polygamma shift_left shift_right_logical shift_right_arithmetic population_count clz mulhi eq ne clamp "
+    "erfc erf_inv lgamma digamma bessel_i0e bessel_i1e igamma igammac igamma_grad_a random_gamma_grad "
+    "shift_left shift_right_logical shift_right_arithmetic population_count clz mulhi eq ne clamp "
     "complex real imag conj stop_gradient"
 )
 

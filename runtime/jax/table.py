@@ -13,7 +13,7 @@ from unigraph.graph import Operation
 from unigraph.ops import nn_resize
 from unigraph.types import TensorType
 
-from . import collective, contract, control, elementwise, index, linalg, movement, nn, random, reduce, sort
+from . import collective, contract, control, elementwise, index, linalg, movement, nn, random, reduce, sort, special
 from .dtypes import fit
 
 
@@ -59,4 +59,5 @@ TABLE = JaxTable(
     control.ROWS,
     collective.ROWS,
     nn.ROWS,
+    special.ROWS,
 )

@@ -307,6 +307,13 @@ _ZETA = tuple(
 def _zeta(x: Array, q: Array) -> Array:
     total = np.zeros_like(x)
     a = q.copy()
+    for _ in range(10_000):  # steps to the right of zero; what needs more of them is NaN
+        left = a < 0
+        if not left.any():
+            break
+        total = np.where(left, total + np.power(a, -x), total)
+        a = np.where(left, a + 1, a)
+    a = np.where(a < 0, np.nan, a)
     for _ in range(12):
         total = total + np.power(a, -x)
         a = a + 1
