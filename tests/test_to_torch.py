@@ -16,7 +16,6 @@ import unigraph as ug
 from unigraph.builder import GraphBuilder
 from unigraph.converters.torch_fx.export import to_torch
 from unigraph.dims import Constraint
-from unigraph.errors import EngineError
 from unigraph.graph import Graph, Value
 from unigraph.runtime.engines import compile as compile_graph
 from unigraph.runtime.torch.dtypes import from_numpy, to_numpy
@@ -108,7 +107,7 @@ FIRST = {
 }
 
 
-@pytest.mark.parametrize("name", [n for n in FIRST.values() if not n.startswith("random_gamma.")])
+@pytest.mark.parametrize("name", FIRST.values())
 def test_every_op_is_written_into_code(name: str) -> None:
     if name in harness.gaps("torch"):
         pytest.skip(harness.gaps("torch")[name])
@@ -119,11 +118,19 @@ def test_every_op_is_written_into_code(name: str) -> None:
     assert "unigraph" not in module.code
 
 
-def test_a_loop_until_accepted_is_refused() -> None:
+@pytest.mark.parametrize("log_space", (False, True))
+def test_a_loop_until_accepted(log_space: bool) -> None:
     b = GraphBuilder()
-    alpha = b.input("alpha", "f32", (3,))
-    with pytest.raises(EngineError, match="random_gamma"):
-        to_torch(b.build(b.random_gamma(b.key(), alpha, log_space=False)))
+    alpha = b.input("alpha", "f32", ("n",))
+    graph = b.build(b.random_gamma(b.rng_fold_in(b.key(), b.constant(3, "u32")), alpha, log_space=log_space))
+    module = to_torch(graph)
+    dims = {0: torch.export.Dim("n")}, None
+    alpha = torch.tensor([0.01, 0.3, 1.0, 2.5, 40.0, 1e4])
+    for seed in range(3):
+        key = torch.tensor([0, seed], dtype=torch.uint32)
+        expected = ug.run(graph, alpha.numpy(), key.numpy(), engine="numpy")
+        assert np.allclose(module(alpha, key).numpy(), expected, rtol=1e-5)
+    check_export(module, alpha, key, dynamic=dims)
 
 
 # -- control flow --------------------------------------------------------------------------------

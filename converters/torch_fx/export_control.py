@@ -16,9 +16,11 @@ from torch.utils.checkpoint import checkpoint
 
 from unigraph.opdef import OpDef
 from unigraph.ops import control as c
+from unigraph.ops import random as r
 from unigraph.runtime.torch import control
 from unigraph.runtime.torch.compat import higher_order, unrecorded
 from unigraph.runtime.torch.custom import Derived
+from unigraph.runtime.torch.random import random_gamma
 
 from .recorder import Frame, Lifts, Recorder
 
@@ -39,6 +41,7 @@ class Regions:
             c.cond: self.cond,
             c.while_: self.while_,
             c.scan: self.scan,
+            r.random_gamma: self.random_gamma,
             c.remat: self.remat,
             c.custom_jvp: self.custom_jvp,
             c.custom_vjp: self.custom_vjp,
@@ -157,6 +160,14 @@ class Regions:
         made = self._call("scan", args, [*results[:count], *stacked])
         ys = [torch.flip(y, (0,)) if reverse else y for y in made[count:]]
         return (*made[:num_carry], *ys)
+
+    def random_gamma(self, key: Tensor, alpha: Tensor, log_space: bool, impl: str) -> Tensor:
+        """The rejection loop as a ``while_loop``."""
+
+        def loop(again: Callable[..., Tensor], step: Body, *carry: Tensor) -> tuple[Tensor, ...]:
+            return self.while_(*carry, cond=lambda *xs: (again(*xs),), body=step)
+
+        return random_gamma(key, alpha, log_space, impl, loop)
 
     def remat(self, *operands: Tensor, body: Body) -> tuple[Tensor, ...]:
         """A call of torch's checkpoint. Nothing in a graph is random, so no generator needs to be kept."""

@@ -7,7 +7,7 @@ arithmetic. A row whose first operand is a key is told its generator as ``impl``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from .elementwise import logical_right
 
 Tensor = torch.Tensor
 Sizes = tuple[int, ...]
+Loop = Callable[..., tuple[Tensor, ...]]  # (again, step, *carry) -> the carry for which ``again`` no longer holds
 
 MASK = 0xFFFFFFFF
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -213,20 +214,20 @@ def rng_bits(key: Tensor, shape: Sizes, dtype: DType, impl: str) -> Tensor:
 
 # -- gamma ---------------------------------------------------------------------------------------
 
+# Bits of the mantissa, the integer of that width, bits that are drawn, the bits of 1.
 _FLOATS = {
-    torch.float64: (52, torch.int64, 64),
-    torch.float32: (23, torch.int32, 32),
-    torch.float16: (10, torch.int16, 16),
-    torch.bfloat16: (7, torch.int16, 8),
+    torch.float64: (52, torch.int64, 64, 0x3FF0000000000000),
+    torch.float32: (23, torch.int32, 32, 0x3F800000),
+    torch.float16: (10, torch.int16, 16, 0x3C00),
+    torch.bfloat16: (7, torch.int16, 8, 0x3F80),
 }
 
 
 def _uniform(key: Tensor, t: torch.dtype, impl: str) -> Tensor:
     """One number in [0, 1) for each key: random mantissa bits under the exponent of 1, minus 1."""
-    mantissa, integer, drawn = _FLOATS[t]
+    mantissa, integer, drawn, one = _FLOATS[t]
     raw = rng_bits(key, (), dtype(f"u{drawn}"), impl)
     whole = bits(raw) if drawn == 64 else widen(raw).to(torch.int64)
-    one = int(torch.ones((), dtype=t).view(integer))
     return (logical_right(whole, drawn - mantissa) | one).to(integer).view(t) - 1
 
 
@@ -238,13 +239,13 @@ def _normal(key: Tensor, t: torch.dtype, impl: str) -> Tensor:
     return math.sqrt(2) * torch.erfinv(wide).to(t)
 
 
-def random_gamma(key: Tensor, alpha: Tensor, log_space: bool, impl: str) -> Tensor:
+def random_gamma(key: Tensor, alpha: Tensor, log_space: bool, impl: str, loop: Loop | None = None) -> Tensor:
     """Marsaglia and Tsang (2000); all elements at once, each with the keys that jax.random would use.
 
     Elements that accepted stay as they are; alpha below 1 draws at alpha + 1 and is scaled down.
-    The rejection loop asks for values: it runs eagerly only.
+    The rejection loop asks for values: where torch traces, ``loop`` must be one that torch can carry.
     """
-    if is_traced(alpha):
+    if loop is None and is_traced(alpha):
         raise EngineError("random_gamma loops until all elements accept, which torch cannot trace; run it eagerly")
     rank = key.ndim - 1
     words, count, t = key.shape[-1], math.prod(alpha.shape[rank:]), alpha.dtype
@@ -254,7 +255,7 @@ def random_gamma(key: Tensor, alpha: Tensor, log_space: bool, impl: str) -> Tens
     d = torch.where(large, flat, flat + 1) - 1 / 3
     c = (1 / 3) / torch.sqrt(d)
     pair = rng_split(keys, (2,), impl)
-    v = _accepted(pair[:, 0], d, c, impl)
+    v = _accepted(pair[:, 0].clone(), d, c, impl, loop or _repeated)
     u = _uniform(pair[:, 1], t, impl)
     if log_space:
         log_u = torch.log1p(-u)
@@ -269,31 +270,40 @@ def _pick(mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return unbits(torch.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), bits(new), bits(old)), new.dtype)
 
 
-def _accepted(keys: Tensor, d: Tensor, c: Tensor, impl: str) -> Tensor:
-    """The cubes v = (1 + c x)^3 that the rejection method accepts."""
-    result, waiting = torch.ones_like(d), torch.ones_like(d, dtype=torch.bool)
-    while bool(waiting.any()):
+def _repeated(again: Callable[..., Any], step: Callable[..., Any], *carry: Tensor) -> tuple[Tensor, ...]:
+    """A Python loop."""
+    while bool(again(*carry)):
+        carry = step(*carry)
+    return carry
+
+
+def _accepted(keys: Tensor, d: Tensor, c: Tensor, impl: str, loop: Loop) -> Tensor:
+    """The cubes v = (1 + c x)^3 that the rejection method accepts.
+
+    An attempt splits its key in three and draws normal numbers x from the second until 1 + c x is positive;
+    one turn of the loop is one such draw for every element, of a new attempt where ``fresh``.
+    """
+
+    def again(*carry: Tensor) -> Tensor:
+        return carry[4].any()
+
+    def step(
+        keys: Tensor, x_keys: Tensor, u_keys: Tensor, result: Tensor, waiting: Tensor, fresh: Tensor
+    ) -> tuple[Tensor, ...]:
         triple = rng_split(keys, (3,), impl)
-        x, v = _positive(triple[:, 1], c, impl)
+        keys, x_keys, u_keys = (_pick(fresh, triple[:, i], k) for i, k in enumerate((keys, x_keys, u_keys)))
+        pair = rng_split(x_keys, (2,), impl)
+        x = _normal(pair[:, 1], d.dtype, impl)
+        v = 1 + x * c
+        drawn = ~(v <= 0)
         x, v = x * x, v * v * v
-        u = _uniform(triple[:, 2], d.dtype, impl)
+        u = _uniform(u_keys, d.dtype, impl)
         rejected = (u >= 1 - 0.0331 * (x * x)) & (torch.log(u) >= x * 0.5 + d * ((1 - v) + torch.log(v)))
-        result = torch.where(waiting, v, result)
-        keys = _pick(waiting, triple[:, 0], keys)
-        waiting = waiting & rejected
-    return result
+        result = torch.where(waiting & drawn, v, result)
+        return keys, pair[:, 0], u_keys, result, waiting & (~drawn | rejected), drawn
 
-
-def _positive(keys: Tensor, c: Tensor, impl: str) -> tuple[Tensor, Tensor]:
-    """Normal numbers x, drawn again until 1 + c x is positive, and that."""
-    x, v, waiting = torch.zeros_like(c), torch.full_like(c, -1), torch.ones_like(c, dtype=torch.bool)
-    while bool(waiting.any()):
-        pair = rng_split(keys, (2,), impl)
-        x = torch.where(waiting, _normal(pair[:, 1], c.dtype, impl), x)
-        v = torch.where(waiting, 1 + x * c, v)
-        keys = _pick(waiting, pair[:, 0], keys)
-        waiting = waiting & (v <= 0)
-    return x, v
+    every = torch.ones_like(d, dtype=torch.bool)
+    return loop(again, step, keys, keys.clone(), keys.clone(), torch.ones_like(d), every, every.clone())[3]
 
 
 # Rows that are told the generator of their key.
