@@ -17,6 +17,7 @@ _FAMILIES = (
     "reduce",
     "groups",
     "contract",
+    "grouped",
     "nn",
     "sampling",
     "random",

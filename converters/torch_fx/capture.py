@@ -26,6 +26,7 @@ from unigraph.tree import Signature, flatten
 
 from . import compat, load_rows
 from .dynamic import Spec, read_spec
+from .meta import all_on_meta, with_data
 from .rewrites import rewriting
 from .rowbook import find
 from .sizes import SYMBOLIC, Sizes, constraint
@@ -101,7 +102,8 @@ def from_torch(
     compat.register_caches()
     compat.complete_fakes()
     args, kwargs = tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {})
-    captured = _capture(program, args, kwargs, dynamic)
+    with compat.numbers_known(program), all_on_meta(program) as real:
+        captured = with_data(_capture(program, args, kwargs, dynamic), real)
     return _lower(captured)
 
 

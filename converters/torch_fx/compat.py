@@ -68,14 +68,15 @@ def as_forward(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def numbers_known(module: torch.nn.Module) -> Iterator[None]:
+def numbers_known(program: Any) -> Iterator[None]:
     """Let Python read whole numbers that the program itself holds: its one-element integer buffers that no
     checkpoint has (the strides and paddings of Mimi and EnCodec). To torch they are as unknown as an input."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    module = getattr(program, "__self__", program)
     held = {
         id(t)
-        for part in module.modules()
+        for part in (module.modules() if isinstance(module, torch.nn.Module) else ())
         for t in (part._buffers.get(name) for name in part._non_persistent_buffers_set)
         if t is not None and t.numel() == 1 and not t.is_meta and not (t.is_floating_point() or t.is_complex())
     }
@@ -91,7 +92,7 @@ def numbers_known(module: torch.nn.Module) -> Iterator[None]:
     if not held:
         yield
         return
-    FakeTensorMode.from_tensor = from_tensor  # type: ignore[method-assign]
+    FakeTensorMode.from_tensor = from_tensor  # type: ignore[assignment,method-assign]
     try:
         yield
     finally:

@@ -223,6 +223,8 @@ rows(
         aten.argmin: arg_extreme("argmin"),
         aten.any: truth("reduce_or"),
         aten.all: truth("reduce_and"),
+        aten._is_any_true: truth("reduce_or"),
+        aten._is_all_true: truth("reduce_and"),
         aten.var: _spread("var"),
         aten.std: _spread("std"),
         aten.var_mean: _with_mean("var"),
