@@ -201,7 +201,7 @@ def _conv_transpose(
     groups: int,
 ) -> Any:
     space = x.rank - 2
-    odd = any(p >= max(s, d) for p, s, d in zip(output_padding, strides, dilation))
+    odd = any(p >= s for p, s in zip(output_padding, strides))  # ONNX Runtime refuses it, whatever the dilation
     if not 1 <= space <= 3 or odd or any(n < 0 for n in (*low, *high)) or 0 in (*x.shape, *w.shape):
         return None
     options = {"strides": strides, "dilations": dilation, "pads": (*low, *high), "output_padding": output_padding}

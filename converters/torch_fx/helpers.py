@@ -111,16 +111,13 @@ def in_single(row: Callable[..., Any]) -> Callable[..., Any]:
     """A row of several steps that torch takes in single precision: half precision comes in and goes out, but is
     rounded once, at the end."""
 
-    def widen(b: Any, x: Any) -> Any:
-        return b.convert(x, dtype=f32) if _is_half(x) else x
-
     def apply(b: Any, *args: Any, **kwargs: Any) -> Any:
         if not any(map(_is_half, (*args, *kwargs.values()))):
             return row(b, *args, **kwargs)
         out = b.out
         b.out = tuple(o.with_(f32) if o is not None and o.dtype in _HALF else o for o in out)
         try:
-            result = row(b, *(widen(b, a) for a in args), **{k: widen(b, v) for k, v in kwargs.items()})
+            result = row(b, *(widened(b, a) for a in args), **{k: widened(b, v) for k, v in kwargs.items()})
         finally:
             b.out = out
         if isinstance(result, Value):
@@ -128,6 +125,11 @@ def in_single(row: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(cast(b, r, o.dtype) if isinstance(r, Value) and o else r for r, o in zip(result, out))
 
     return apply
+
+
+def widened(b: Any, x: Any) -> Any:
+    """A value of half precision in single; anything else as it is."""
+    return b.convert(x, dtype=f32) if _is_half(x) else x
 
 
 _HALF = (f16, bf16)

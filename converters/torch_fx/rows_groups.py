@@ -14,7 +14,7 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
-from .helpers import axes_of, axis_of, full, iota, keep, move_axis, operand
+from .helpers import axes_of, axis_of, full, iota, keep, move_axis, operand, widened
 from .rowbook import row
 from .rows_index import data_symbol, extreme, index_write
 from .rows_reduce import sort_with_index
@@ -307,9 +307,10 @@ def _embedding_bag(
     start = b.broadcast_in_dim(cast(b, offsets, i64), shape=wide, broadcast_dimensions=(1,))
     place = b.iota(dtype=i64, shape=wide, axis=0)
     bag = b.sub(b.reduce_sum(cast(b, b.le(start, place), i64), axes=(1,)), 1)
-    taken = b.take(weight, indices, axis=0, mode="clip")
+    taken = widened(b, b.take(weight, indices, axis=0, mode="clip"))
     if per_sample_weights is not None:
-        taken = b.mul(taken, broadcast_to(b, reshape(b, per_sample_weights, (n, 1)), taken.type.shape))
+        weights = widened(b, reshape(b, per_sample_weights, (n, 1)))
+        taken = b.mul(taken, broadcast_to(b, weights, taken.type.shape))
     used = full(b, True, bag.type.with_(bool_))
     if padding_idx is not None and padding_idx >= 0:
         used = b.ne(indices, full(b, padding_idx, indices.type))
@@ -318,17 +319,17 @@ def _embedding_bag(
     count = b.broadcast_in_dim(count, shape=(bags, width), broadcast_dimensions=(0,))
     empty = b.eq(count, 0)
     kept = b.broadcast_in_dim(used, shape=taken.type.shape, broadcast_dimensions=(0,))
-    zero = full(b, 0, weight.type.with_(shape=(bags, width)))
+    zero = full(b, 0, taken.type.with_(shape=(bags, width)))
     if mode == 2:
-        lowest = extreme(weight.type.dtype, False)
+        lowest = extreme(taken.type.dtype, False)
         taken = b.select(kept, full(b, lowest, taken.type), taken)
         result = index_write(b, full(b, lowest, zero.type), 0, bag, taken, "max")
-        return b.select(empty, result, zero), None, None, None
+        return cast(b, b.select(empty, result, zero), weight.type.dtype), None, None, None
     taken = b.select(kept, full(b, 0, taken.type), taken)
     result = index_write(b, zero, 0, bag, taken, "add")
     if mode == 1:
         result = b.div(result, cast(b, b.max(count, full(b, 1, count.type)), result.type.dtype))
-    return result, None, None, None
+    return cast(b, result, weight.type.dtype), None, None, None
 
 
 @row(aten.hash_tensor)
