@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
@@ -362,14 +361,6 @@ def test_container_that_only_jax_knows() -> None:
     out = compile(graph, "numpy")(box)
     agree((out["a"], out["b"][0]), (box.a + 1, box.b))
     agree(to_jax(graph)[0]({}, box)["a"], box.a + 1)
-
-
-def test_lost_derivative_rules_are_told() -> None:
-    with pytest.warns(UserWarning, match="clipped"):
-        from_jax(lambda x: clipped(x), arr(3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        from_jax(jax.grad(lambda x: clipped(jax.nn.relu(x)).sum()), arr(3))
 
 
 def test_odd_results() -> None:

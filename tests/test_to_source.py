@@ -19,6 +19,7 @@ jax = pytest.importorskip("jax")
 torch = pytest.importorskip("torch")
 jnp = jax.numpy
 
+DOCUMENTED = ("mlp", "attention", "elman", "train_step")  # programs that stand in docs/examples
 TARGETS = ("numpy", "jax", "torch")
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 
@@ -84,6 +85,42 @@ def rnn() -> ug.Graph:
     return ug.from_jax(lambda h, xs: {"h": jax.lax.scan(step, h, xs)}, jnp.ones(2), jnp.ones((5, 2)))
 
 
+def elman() -> ug.Graph:
+    """The graph of docs/examples/elman_*.py: a recurrent network over a sequence, and where it ends."""
+
+    def network(weights, xs):
+        def step(h, x):
+            h = jnp.tanh(x @ weights["inner"] + h @ weights["hidden"] + weights["bias"])
+            return h, h @ weights["out"]
+
+        return jax.lax.scan(step, jnp.zeros(4), xs)
+
+    weights = {"inner": f32(3, 4), "hidden": f32(4, 4) / 4, "bias": f32(4), "out": f32(4, 2)}
+    return ug.from_jax(network, weights, f32(6, 3), weights=0, dynamic={"xs": ("time", None)})
+
+
+def train_step() -> ug.Graph:
+    """The graph of docs/examples/train_step_*.py: loss, gradients and momentum of a small network."""
+
+    def loss(weights, x, y):
+        with jax.named_scope("network"):
+            h = jnp.tanh(x @ weights["hidden"] + weights["bias"])
+            error = h @ weights["out"] - y
+        with jax.named_scope("loss"):
+            return (error**2).sum(axis=1).mean()
+
+    def step(weights, speed, x, y):
+        value, slopes = jax.value_and_grad(loss)(weights, x, y)
+        with jax.named_scope("update"):
+            speed = jax.tree.map(lambda v, g: 0.9 * v - 0.1 * g, speed, slopes)
+            return value, jax.tree.map(jnp.add, weights, speed), speed
+
+    weights = {"hidden": f32(3, 5), "bias": f32(5), "out": f32(5, 2)}
+    speed = {name: np.zeros_like(w) for name, w in weights.items()}
+    dynamic = {"x": ("batch", None), "y": ("batch", None)}
+    return ug.optimize(ug.from_jax(step, weights, speed, f32(4, 3), f32(4, 2), dynamic=dynamic), level=1)
+
+
 def gamble() -> ug.Graph:
     def program(key, x):
         return jax.lax.cond(jax.random.bernoulli(key), lambda: jax.nn.relu(x), lambda: jax.nn.sigmoid(x))
@@ -140,6 +177,16 @@ CASES = {
     "attention": (attention_block, (f32(2, 5, 8),)),
     "conv": (conv_net, (f32(2, 3, 8, 8),)),
     "rnn": (rnn, (f32(2), f32(5, 2))),
+    "elman": (elman, (f32(5, 3),)),
+    "train_step": (
+        train_step,
+        (
+            {"hidden": f32(3, 5), "bias": f32(5), "out": f32(5, 2)},
+            {"hidden": f32(3, 5, seed=1), "bias": f32(5, seed=1), "out": f32(5, 2, seed=1)},
+            f32(7, 3),
+            f32(7, 2),
+        ),
+    ),
     "gamble": (gamble, (np.array([0, 7], np.uint32), f32(3))),
     "loop": (loop, (np.array(4, np.int32), f32(3))),
     "reduction": (reduction, (f32(4, 3),)),
@@ -341,7 +388,7 @@ def test_unsupported_ops_are_named_all_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["mlp", "attention"])
+@pytest.mark.parametrize("name", DOCUMENTED)
 def test_the_examples_in_the_documentation_are_current(name: str, target: str, tmp_path):
     path = tmp_path / f"{name}_{target}.py"
     ug.to_source(CASES[name][0](), target, path)
@@ -354,7 +401,7 @@ def test_the_examples_in_the_documentation_are_current(name: str, target: str, t
 def write_examples() -> None:
     """Write docs/examples anew."""
     EXAMPLES.mkdir(exist_ok=True)
-    for name in ("mlp", "attention"):
+    for name in DOCUMENTED:
         for target in TARGETS:
             ug.to_source(CASES[name][0](), target, EXAMPLES / f"{name}_{target}.py")
 

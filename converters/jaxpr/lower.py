@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -26,6 +27,10 @@ _user_rows: dict[str, Row] = {}
 # An integer or bool array up to this many elements that a function closes over is part of the
 # program (an index table, a mask), not a parameter.
 SMALL_TABLE = 1024
+
+# Derivative rules are kept for derivatives of the first and second order. The rule of f calls f, with its
+# rule, so without an end they would go on for ever.
+MOST_RULES = 2
 
 
 def lower_jax(primitive: Any) -> Callable[[Row], Row]:
@@ -60,6 +65,15 @@ class Capture:
         self.order = 0  # how many derivative rules we are inside of
         self.lost_rules: list[str] = []  # functions whose derivative rules could not be carried, and why
         self.closures: dict[int, Any] = {}  # id -> array, so that ids stay valid
+
+    @contextmanager
+    def within(self, order: int) -> Iterator[None]:
+        """Inside, we are in this many derivative rules."""
+        before, self.order = self.order, order
+        try:
+            yield
+        finally:
+            self.order = before
 
 
 class JaxprBuilder(GraphBuilder):
@@ -145,6 +159,11 @@ class JaxprBuilder(GraphBuilder):
         types = [self.type_of(v) for v in plain.invars]
         values = [inner.input(f"x{i}", t.dtype, t.shape) for i, t in enumerate(types)]
         return inner.build(inner._walk(jaxpr, values, consts))
+
+    def combiner(self, jaxpr: Any, consts: Sequence[Any] = ()) -> Graph:
+        """A region that combines scalars. Engines run it on whole arrays, which derivative rules would hinder."""
+        with self.capture.within(MOST_RULES):
+            return self.subgraph(jaxpr, consts=consts)
 
     def nested_arrays(self, *jaxprs: Any) -> list[Any]:
         """Arrays that the jaxprs hold inside and that must not be buried in a region."""

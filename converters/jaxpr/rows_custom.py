@@ -6,8 +6,7 @@ what comes out is traced into the regions of a ``custom_jvp`` or ``custom_vjp`` 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,11 +16,7 @@ from unigraph.graph import Graph, Value
 from unigraph.ops import control as ops
 
 from . import compat
-from .lower import Capture, JaxprBuilder, Row
-
-# Rules are kept for derivatives of the first and second order. The rule of f calls f as a rule, so without
-# an end they would go on for ever.
-ORDERS = 2
+from .lower import MOST_RULES, Capture, JaxprBuilder, Row
 
 
 class Rules:
@@ -170,7 +165,7 @@ class Inside:
 
 def _traced(capture: Capture, kind: str, eqn: Any, closed_over: set[Any]) -> tuple[Rules, Sequence[Any]] | None:
     """The rules of an equation as jaxprs; None where there is nothing to derive, or no end of it."""
-    if capture.order >= ORDERS:
+    if capture.order >= MOST_RULES:
         return None
     rules = Rules(eqn, closed_over)
     if not rules.moving or not rules.results:
@@ -187,7 +182,7 @@ def _rule_graphs(inside: Inside, eqn: Any, jaxprs: Sequence[Any]) -> list[Graph]
     capture = inside.b.capture
     gaps, capture.gaps = capture.gaps, Gaps("")
     try:
-        with _order(capture, capture.order + 1):
+        with capture.within(capture.order + 1):
             graphs = [inside.region(j) for j in jaxprs]
         lost = [f"{gap.op}: {gap.reason}" for gap in capture.gaps.found.values()]
     finally:
@@ -201,18 +196,9 @@ def _rule_graphs(inside: Inside, eqn: Any, jaxprs: Sequence[Any]) -> list[Graph]
 def _body(inside: Inside, rules: Rules, jaxpr: Any) -> Graph:
     """What runs. Its own functions need no rules: they would never be asked."""
     inner, inputs = inside.start(rules.variables)
-    with _order(inside.b.capture, ORDERS):
+    with inside.b.capture.within(MOST_RULES):
         given = [inputs[i] if number is None else inner.read({}, number) for number, i in rules.operands]
         return inner.build(inner.inline(jaxpr, given))
-
-
-@contextmanager
-def _order(capture: Capture, order: int) -> Iterator[None]:
-    before, capture.order = capture.order, order
-    try:
-        yield
-    finally:
-        capture.order = before
 
 
 # -- functions of JAX that the language knows by name --------------------------------------------------

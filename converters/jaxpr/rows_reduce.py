@@ -33,7 +33,7 @@ def _cumulative(name: str) -> Row:
 
 
 def _reduce(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
-    body = b.subgraph(eqn.params["jaxpr"])
+    body = b.combiner(eqn.params["jaxpr"])
     return b.run(ops.reduce, values, [body], axes=eqn.params["dimensions"])
 
 
@@ -53,7 +53,7 @@ def _window(name: str) -> Row:
 
 
 def _reduce_window(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
-    body = b.subgraph(eqn.params["jaxpr"], consts=eqn.params.get("consts", ()))
+    body = b.combiner(eqn.params["jaxpr"], consts=eqn.params.get("consts", ()))
     return b.run(ops.reduce_window, values, [body], **_geometry(eqn.params))
 
 
@@ -77,8 +77,8 @@ def _select_and_gather_add(b: JaxprBuilder, eqn: Any, tangents: Value, x: Value)
 
 def _select_and_scatter(b: JaxprBuilder, eqn: Any, x: Value, source: Value, init: Value) -> Value:
     p = eqn.params
-    select = b.subgraph(p["select_jaxpr"], consts=p.get("select_consts", ()))
-    scatter = b.subgraph(p["scatter_jaxpr"], consts=p.get("scatter_consts", ()))
+    select = b.combiner(p["select_jaxpr"], consts=p.get("select_consts", ()))
+    scatter = b.combiner(p["scatter_jaxpr"], consts=p.get("scatter_consts", ()))
     return b.run(ops.select_and_scatter, (source, x, init), [select, scatter], **_geometry(p, dilations=False))[0]
 
 

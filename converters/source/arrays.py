@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,8 +14,11 @@ from unigraph.errors import InputError
 from unigraph.graph import CONSTANT, Graph
 from unigraph.safetensors import BY_NAME, NAME_OF
 
+from . import loops
 from .literals import jax_constant, numpy_constant, numpy_dtype
-from .program import Dialect, Program, harmless, quoted
+from .phrases import phrase
+from .pieces import harmless, quoted
+from .program import Dialect, Program
 
 _LOAD = '''
 def load_weights(path=WEIGHTS):
@@ -39,7 +43,8 @@ def dialect(target: str) -> Dialect:
     numpy = ("np", "import numpy as np")
     if target == "numpy":
         return Dialect(table, keyed, (numpy,), numpy_constant, "", regions=True)
-    return Dialect(table, keyed, (("jnp", "import jax.numpy as jnp"), numpy), jax_constant, "jnp.asarray")
+    libraries = ("jax", "import jax"), ("jnp", "import jax.numpy as jnp"), ("lax", "from jax import lax"), numpy
+    return Dialect(table, keyed, libraries, jax_constant, "jnp.asarray", phrase=phrase, writers=loops.WRITERS)
 
 
 def write(graph: Graph, target: str, file: str) -> tuple[str, dict[str, Any]]:
@@ -66,7 +71,11 @@ def write(graph: Graph, target: str, file: str) -> tuple[str, dict[str, Any]]:
     body = "\n\n\n".join(filter(None, parts))
     if "ml_dtypes." in body:
         imports["ml_dtypes"] = "import ml_dtypes"
-    used = [line for name, line in imports.items() if f"{name}." in body or f"{name}(" in body or name in ("lax",)]
+    if "precision=HIGHEST" in body:
+        imports["lax"] = "from jax import lax"
+        head = "# Accelerators would otherwise multiply in a shorter format.\nHIGHEST = lax.Precision.HIGHEST\n"
+        body = head + ("\n\n" if body.startswith("def ") else "") + body
+    used = [line for name, line in imports.items() if re.search(rf"(?<![\w.\"]){name}[.(\n]", body)]
     gap = ["", ""] if body.startswith("def ") else [""]
     return "\n".join([*text, "", *_sorted(used), *gap, body.rstrip(), ""]), arrays
 

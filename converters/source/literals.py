@@ -52,6 +52,15 @@ def _element(x: Any) -> str | None:
     return None
 
 
+def number_text(array: np.ndarray) -> str | None:
+    """A scalar as a bare number of Python, if JAX takes it for the same whatever its settings; None otherwise."""
+    kind = dtype(array.dtype)
+    if not (kind.is_float and kind.bits >= 16) and not (kind.is_integer and 8 <= kind.bits <= 32):
+        return None
+    text = array_text(array)
+    return {'float("inf")': "jnp.inf", 'float("-inf")': "-jnp.inf", 'float("nan")': "jnp.nan"}.get(text or "", text)
+
+
 def numpy_constant(array: np.ndarray) -> str:
     """A small array as NumPy text."""
     return f"np.array({array_text(array)}, {numpy_dtype(dtype(array.dtype))})"

@@ -22,7 +22,7 @@ from unigraph.tree import DATACLASS, DICT, NAMEDTUPLE, TUPLE, Tree
 
 from .bundle import Bundle
 from .literals import INLINE
-from .program import call, harmless, identifier, quoted
+from .pieces import call, harmless, identifier, quoted
 
 _LOAD = '''
 def load_weights(path=WEIGHTS):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
-import inspect
-import keyword
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,17 +13,37 @@ import numpy as np
 from unigraph import dims
 from unigraph.dtypes import DType
 from unigraph.errors import Gaps, Unsupported
-from unigraph.evaluate import Row, Table, decomposition
+from unigraph.evaluate import Table, decomposition
 from unigraph.graph import CONSTANT, Graph, Operation, Value
 from unigraph.opdef import OpDef
+from unigraph.ops.movement import broadcast_in_dim
 from unigraph.runtime.call import signature_of
-from unigraph.tree import DATACLASS, DICT, LEAF, LIST, NONE, Tree
+from unigraph.tree import LEAF, NONE, TUPLE
 from unigraph.types import TensorType
 
 from .bundle import Bundle
-from .literals import array_text, numpy_dtype
+from .literals import array_text, number_text, numpy_dtype
+from .phrases import ATOM, UNARY, Phrase, Text, aligned
+from .pieces import (
+    WIDTH,
+    call,
+    defaults_of,
+    define,
+    float_text,
+    harmless,
+    holds_sizes,
+    identifier,
+    leaves_of,
+    output_text,
+    quoted,
+    reserved,
+    result_name,
+    sentence,
+    short_name,
+    tuple_text,
+)
 
-WIDTH = 112
+NESTED = 60  # characters of an expression that may stand inside another
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,8 @@ class Dialect:
     constant: Callable[[np.ndarray], str]
     argument: str  # applied to each input
     regions: bool = False  # regions tell their result types and whether they are elementwise
+    phrase: Callable[[Operation], Phrase | None] = lambda op: None  # what is said without a row
+    writers: Mapping[OpDef, Callable[[Body, Operation], None]] = field(default_factory=dict)  # of control flow
 
 
 class Program:
@@ -57,7 +77,8 @@ class Program:
         self._composite_of: dict[Graph, tuple[str, list[str]]] = {}
         self._held = {v.name for v in graph.data}
         self._collect()
-        self.globals = {*self.bundle.imports, *self.bundle.final.values(), "main", "load_weights", "weights", "WEIGHTS"}
+        own = ("main", "load_weights", "WEIGHTS", "HIGHEST", *(["weights"] if self.takes_weights else []))
+        self.globals = {*self.bundle.imports, *self.bundle.final.values(), *own}
 
     # -- what the program needs ------------------------------------------------------------------
 
@@ -70,6 +91,8 @@ class Program:
                 return
             seen.add(graph)
             for op in table.edges_of(graph):
+                if self.dialect.phrase(op) or op.op in self.dialect.writers:
+                    continue
                 for value in op.attrs.values():
                     for item in value if type(value) is tuple else (value,):
                         if type(item) is DType:
@@ -84,7 +107,7 @@ class Program:
 
         walk(self.graph)
         gaps.raise_if_any()
-        self.bundle.name_all(("main", "load_weights", "weights", "json", "Path", "WEIGHTS"))
+        self.bundle.name_all(("main", "load_weights", "weights", "json", "Path", "WEIGHTS", "HIGHEST"))
         self.rows = {op: self.bundle.render(mark) for op, mark in self.rows.items()}
         self.dtypes = {d: self.bundle.render(mark) for d, mark in self.dtypes.items()}
 
@@ -99,6 +122,7 @@ class Program:
         tops = [(names[i] if i < len(names) else f"arg{i}", c) for i, c in enumerate(signature.args.children)]
         keyword_only = list(zip(map(str, signature.kwargs.keys), signature.kwargs.children))
         head, unpack = [], []
+        unpacked: set[Value] = set()
         for number, (name, child) in enumerate((*tops, *keyword_only)):
             if number == len(tops) and keyword_only:
                 head.append("*")
@@ -107,9 +131,11 @@ class Program:
                 continue
             parameter = body.fresh(name)
             head.append(f"{parameter}=None" if child.kind == NONE else parameter)
-            for path, label in _leaves(child, parameter):
+            for path, label in leaves_of(child, parameter):
                 value = next(inputs)
-                unpack.append(f"{body.name(value, value.name or label)} = {path}")
+                made = f"{self.dialect.argument}({path})" if self.dialect.argument else path
+                unpack.append(f"{body.name(value, value.name or label)} = {made}")
+                unpacked.add(value)
         keys = [body.name(v) for v in inputs]
         position = head.index("*") if "*" in head else len(head)
         head[position:position] = keys
@@ -117,19 +143,25 @@ class Program:
             head.insert(0, "weights")
         body.lines += unpack
         if self.dialect.argument:
-            body.lines += [f"{body.names[v]} = {self.dialect.argument}({body.names[v]})" for v in graph.inputs]
+            body.lines += [
+                f"{body.names[v]} = {self.dialect.argument}({body.names[v]})" for v in graph.inputs if v not in unpacked
+            ]
         body.sizes(graph.inputs)
         body.operations()
         leaves = iter([body.use(v) for v in graph.outputs])
-        result = _output(signature.out, leaves)
-        if graph.states:
-            states = ", ".join(f"{quoted(state.name)}: {body.use(new)}" for state, new in graph.states)
-            result = f"{result}, {{{states}}}"
-        body.lines.append(f"return {result}")
-        doc = [f'"""{", ".join(f"{body.names[v]}: {v.type}" for v in graph.inputs) or "No inputs"}', "", "Gives "]
-        doc[-1] += ", ".join(str(v.type) for v in graph.outputs) or "nothing"
-        doc[-1] += ", then the new states by name." if graph.states else "."
-        doc.append('"""')
+        if signature.out.kind == TUPLE and len(signature.out.children) > 1 and not graph.states:
+            parts = [output_text(child, leaves) for child in signature.out.children]
+            body.call("return ", parts)
+        else:
+            result = output_text(signature.out, leaves)
+            if graph.states:
+                states = ", ".join(f"{quoted(state.name)}: {body.use(new)}" for state, new in graph.states)
+                result = f"{result}, {{{states}}}"
+            body.lines.append(f"return {result}")
+        takes = ", ".join(f"{body.names[v]}: {v.type}" for v in graph.inputs) or "No inputs"
+        gives = ", ".join(str(v.type) for v in graph.outputs) or "nothing"
+        gives += ", then the new states by name." if graph.states else "."
+        doc = [*textwrap.wrap(f'"""{takes}', WIDTH), "", *textwrap.wrap(f"Gives {gives}", WIDTH), '"""']
         return define("main", head, [*doc, *body.lines])
 
     @property
@@ -175,19 +207,19 @@ class Program:
         body.operations()
         results = [body.use(v) for v in inner.outputs]
         single = op.op.gives_one(len(op.outputs))
-        body.lines.append(f"return {results[0] if single else _tuple(results)}")
+        body.lines.append(f"return {results[0] if single else tuple_text(results)}")
         attributes = ", ".join(
-            f"{k}={self.literal(v, {})}" for k, v in op.attrs.items() if v is not None and not _wide(v)
+            f"{k}={self.literal(v, {})}" for k, v in op.attrs.items() if v is not None and not holds_sizes(v)
         )
         if self._reads_weights(body):
             head.insert(0, "weights")
         head += [body.bound[n] for n in told]
-        lines = [f'"""{_sentence(op.op)}{f" Here {attributes}." if attributes else ""}"""', *body.lines]
+        lines = [f'"""{sentence(op.op)}{f" Here {attributes}." if attributes else ""}"""', *body.lines]
         text = define("\0", head, lines)
         name = self.composites.get(text, "")
         if not name:
             number, name = 1, identifier(op.op.name)
-            while name in self.globals or _reserved(name):
+            while name in self.globals or reserved(name):
                 number += 1
                 name = f"{identifier(op.op.name)}_{number}"
             self.globals.add(name)
@@ -210,10 +242,10 @@ class Program:
         if hasattr(x, "free_symbols"):
             return re.sub(r"[A-Za-z_]\w*", lambda m: sizes.get(m[0], m[0]), dims.to_text(x))
         if isinstance(x, complex):
-            return f"complex({_number(x.real)}, {_number(x.imag)})"
+            return f"complex({float_text(x.real)}, {float_text(x.imag)})"
         if isinstance(x, str):
             return quoted(x)
-        return _number(x) if isinstance(x, float) else repr(x)
+        return float_text(x) if isinstance(x, float) else repr(x)
 
 
 class Body:
@@ -226,13 +258,19 @@ class Body:
         self.taken: set[str] = set(outer.taken) if outer else set()
         self.bound: dict[str, str] = dict(outer.bound) if outer else {}  # symbol -> name of its size
         self.scope: str | None = None
+        self.pending: dict[Value, Text] = {}  # written where they are read
+        self.results = set(graph.results)
         self._wanted: set[str] | None = None
+
+    def nested(self, region: Graph) -> Body:
+        """The body of a function inside this one."""
+        return Body(self.program, region, self)
 
     def fresh(self, wish: str) -> str:
         """A new local name."""
         name = base = identifier(wish)
         number = 1
-        while name in self.taken or name in self.program.globals or _reserved(name):
+        while name in self.taken or name in self.program.globals or reserved(name):
             number += 1
             name = f"{base}_{number}"
         self.taken.add(name)
@@ -240,7 +278,7 @@ class Body:
 
     def name(self, value: Value, wish: str = "") -> str:
         """The name given to a value where it is made."""
-        self.names[value] = name = self.fresh(wish or _short(value.name))
+        self.names[value] = name = self.fresh(wish or short_name(value.name))
         return name
 
     def use(self, value: Value) -> str:
@@ -307,6 +345,9 @@ class Body:
 
     def operations(self) -> None:
         for op in self.graph.edges:
+            if self._spreads(op):
+                self._spread(op)
+                continue
             if op.scope != self.scope and (op.scope or self.scope):
                 self.lines += ["", f"# {harmless(op.scope)}"] if op.scope else [""]
             self.scope = op.scope
@@ -316,6 +357,14 @@ class Body:
 
     def _operation(self, op: Operation) -> None:
         program = self.program
+        phrase = program.dialect.phrase(op)
+        if phrase is not None:
+            self._phrase(op, phrase)
+            return
+        writer = program.dialect.writers.get(op.op)
+        if writer is not None:
+            writer(self, op)
+            return
         arguments = [self.use(v) for v in op.inputs]
         row = program.dialect.table.rows.get(op.op)
         if row is None:
@@ -328,7 +377,7 @@ class Body:
                 arguments.insert(0, "weights")
         else:
             function = program.rows[op.op]
-            defaults = _defaults(row)
+            defaults = defaults_of(row)
             for key, value in op.attrs.items():
                 if key not in defaults or type(defaults[key]) is not type(value) or defaults[key] != value:
                     arguments.append(f"{key}={program.literal(value, self.bound)}")
@@ -336,9 +385,97 @@ class Body:
                 arguments.append(f'impl="{op.inputs[0].type.dtype.name[4:-1]}"')
             arguments += self._regions(op)
         single = op.op.gives_one(len(op.outputs))
-        used = [self.name(v, _short(v.name) if v.name else _result_name(op)) for v in op.outputs]
+        used = [self.name(v, short_name(v.name) if v.name else result_name(op)) for v in op.outputs]
         target = "" if not used else used[0] if single else ", ".join(used) if len(used) > 1 else f"({used[0]},)"
         self.lines += call(f"{target} = {function}" if target else function, arguments)
+
+    # -- phrases ---------------------------------------------------------------------------------
+
+    def _spreads(self, op: Operation) -> bool:
+        """True for a broadcast that its readers do by themselves."""
+        if op.op is not broadcast_in_dim or self.program.dialect.phrase(op) is None or op.outputs[0] in self.results:
+            return False
+        readers = self.graph.uses[op.outputs[0]]
+        return bool(readers) and all(map(self._has_whole_operand, readers))
+
+    def _has_whole_operand(self, reader: Operation) -> bool:
+        """True for a phrase that broadcasts, with an operand that is an array of the full shape."""
+        phrase = self.program.dialect.phrase(reader)
+        made = [self.graph.producers.get(v) for v in reader.inputs]
+        whole = [p is None or p.op is not broadcast_in_dim for p in made]
+        return phrase is not None and phrase.spreads and any(whole)
+
+    def _spread(self, op: Operation) -> None:
+        (value,), (result,) = op.inputs, op.outputs
+        number = self._number(value)
+        if number is not None:
+            self.pending[result] = number
+            return
+        once = len(self.graph.uses[result]) == 1
+        self.pending[result] = Text(aligned(op, self._term(value) if once else self._settled(value)))
+
+    def _phrase(self, op: Operation, phrase: Phrase) -> None:
+        """One operation in words: part of the line of its only reader, or a line of its own."""
+        (result,) = op.outputs
+        readers = self.graph.uses[result]
+        text = phrase.write(op, self._operands(op, phrase), self._say)
+        nested = result not in self.results and len(readers) == 1 and readers[0].scope == op.scope
+        if nested and len(text.text) <= NESTED and self.program.dialect.phrase(readers[0]):
+            if not result.type.symbols() - self.bound.keys():
+                self.pending[result] = text
+                return
+        if len(text.text) > WIDTH - 16:
+            for v in op.inputs:
+                if v in self.pending and self.graph.producers[v].op is not broadcast_in_dim:
+                    self._settled(v)
+            text = phrase.write(op, self._operands(op, phrase), self._say)
+        self._line(result, text)
+
+    def call(self, function: str, arguments: Sequence[str]) -> None:
+        """A line that is a call, or several where it is long."""
+        self.lines += call(function, arguments)
+
+    def _line(self, value: Value, text: Text) -> None:
+        op = self.graph.producers[value]
+        self.lines.append(
+            f"{self.name(value, short_name(value.name) if value.name else result_name(op))} = {text.text}"
+        )
+
+    def _say(self, x: Any) -> str:
+        return self.program.literal(x, self.bound)
+
+    def _operands(self, op: Operation, phrase: Phrase) -> list[Text]:
+        numbers = [self._number(v) for v in op.inputs]
+        if phrase.spreads and not all(n or self._is_number(v) for n, v in zip(numbers, op.inputs)):
+            return [n or self._term(v) for n, v in zip(numbers, op.inputs)]
+        if op.op is broadcast_in_dim:
+            return [numbers[0] or self._term(op.inputs[0])]
+        return [Text(self._term(v).array) if self._is_number(v) else self._term(v) for v in op.inputs]
+
+    def _is_number(self, value: Value) -> bool:
+        return bool(value in self.pending and self.pending[value].typed)
+
+    def _number(self, value: Value) -> Text | None:
+        """A scalar constant as a bare number."""
+        if value.role != CONSTANT or value.type.rank:
+            return None
+        array = np.asarray(self.graph.data[value])
+        text = number_text(array)
+        if text is None:
+            return None
+        return Text(text, UNARY if text.startswith("-") else ATOM, self.program.dialect.constant(array))
+
+    def _term(self, value: Value) -> Text:
+        """A value as an operand of a phrase."""
+        pending = self.pending.get(value)
+        return pending if pending is not None else Text(self.use(value))
+
+    def _settled(self, value: Value) -> Text:
+        """A value under a name of its own."""
+        pending = self.pending.pop(value, None)
+        if pending is not None:
+            self._line(value, pending)
+        return self._term(value)
 
     def _with_weights(self) -> set[str]:
         return {n for text, n in self.program.composites.items() if text.startswith("def \0(weights")}
@@ -359,12 +496,12 @@ class Body:
             head = [body.name(v) for v in region.inputs]
             body.sizes(region.inputs)
             body.operations()
-            body.lines.append(f"return {_tuple([body.use(v) for v in region.outputs])}")
+            body.lines.append(f"return {tuple_text([body.use(v) for v in region.outputs])}")
             self.lines += ["", *define(name, head, body.lines).splitlines(), ""]
             if self.program.dialect.regions:
                 self.lines += self._told(op, name, region)
         texts = {
-            k: names[v] if type(v) is int else _tuple([names[i] for i in v])
+            k: names[v] if type(v) is int else tuple_text([names[i] for i in v])
             for k, v in keys.items()
             if type(v) is not int or v < len(names)
         }
@@ -384,125 +521,3 @@ class Body:
     def _shape(self, type_: TensorType) -> str:
         words = (type_.dtype.key_words,) if type_.dtype.is_key else ()
         return self.program.literal((*type_.shape, *words), self.bound)
-
-
-# -- pieces of text --------------------------------------------------------------------------------
-
-
-def define(name: str, parameters: Sequence[str], lines: Sequence[str]) -> str:
-    """The text of a function."""
-    tidy: list[str] = []
-    for line in _without_unused_sizes(lines):
-        if line or (tidy and tidy[-1]):
-            tidy.append(line)
-    head = call(f"def {name}", parameters, ":")
-    return "\n".join([*head, *(f"    {line}" if line else "" for line in tidy)])
-
-
-def call(function: str, arguments: Sequence[str], end: str = "") -> list[str]:
-    """A call on one line, or with arguments below each other where it gets long."""
-    text = f"{function}({', '.join(arguments)}){end}"
-    if len(text) <= WIDTH or not arguments:
-        return [text]
-    inner = ", ".join(arguments)
-    if len(inner) <= WIDTH - 4:
-        return [f"{function}(", f"    {inner}", f"){end}"]
-    return [f"{function}(", *(f"    {a}," for a in arguments), f"){end}"]
-
-
-def _sentence(op: OpDef) -> str:
-    """The first sentence of the op's documentation, or its first clause where that is long."""
-    first = re.split(r"(?<=[a-z\])])(?<!et al)\.(?:\s|$)", op.doc.strip(), maxsplit=1)[0]
-    if len(first) > 90:
-        clause = re.match(r".{20,90}?(?=[:;,]| \()", first)
-        first = clause[0] if clause else ""
-    return f"{harmless(first).rstrip(' .')}." if first else f"The composite {harmless(op.name)}."
-
-
-def _without_unused_sizes(lines: Sequence[str]) -> list[str]:
-    """Sizes that no line reads need not be taken."""
-    kept: list[str] = []
-    for line in reversed(lines):
-        size = re.fullmatch(r"(\w+) = .*\.shape\[\d+\].*", line)
-        if not size or any(re.search(rf"\b{size[1]}\b", later) for later in kept):
-            kept.append(line)
-    return kept[::-1]
-
-
-def harmless(text: str) -> str:
-    """Text from a graph for a comment or docstring: on one line, without an end to the string."""
-    plain = "".join(c if c.isprintable() else " " for c in text)
-    return " ".join(plain.replace("\\", "/").replace('"', "'").split())
-
-
-def quoted(key: str | int) -> str:
-    """A dict key or string as Python text, in double quotes where that needs no escapes."""
-    text = repr(key)
-    return f'"{text[1:-1]}"' if isinstance(key, str) and text[0] == "'" and '"' not in text else text
-
-
-def identifier(name: str) -> str:
-    """``name`` as a Python identifier."""
-    plain = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_") or "x"
-    return f"x{plain}" if plain[0].isdigit() else plain
-
-
-def _reserved(name: str) -> bool:
-    return keyword.iskeyword(name) or hasattr(builtins, name)
-
-
-def _short(name: str) -> str:
-    """The telling end of a dotted value name."""
-    return name.rpartition(".")[2] if not name.rpartition(".")[2].isdigit() else name
-
-
-_RESULTS = {"dot_general": "product", "broadcast_in_dim": "spread", "convert": "converted", "linear": "h"}
-
-
-def _result_name(op: Operation) -> str:
-    return _RESULTS.get(op.op.name, f"{op.op.name}_out")
-
-
-def _tuple(items: Sequence[str]) -> str:
-    return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
-
-
-def _leaves(tree: Tree, path: str, label: str = "") -> Iterator[tuple[str, str]]:
-    """Text that reaches each leaf of a nested argument, and a name for it."""
-    if tree.kind == LEAF:
-        yield path, label
-        return
-    for number, child in enumerate(tree.children):
-        key = tree.keys[number] if tree.keys else number
-        step = f".{key}" if tree.kind == DATACLASS else f"[{quoted(key)}]" if tree.kind == DICT else f"[{number}]"
-        yield from _leaves(child, path + step, f"{label or path}_{key}")
-
-
-def _output(tree: Tree, leaves: Iterator[str]) -> str:
-    if tree.kind == LEAF:
-        return next(leaves)
-    if tree.kind == NONE:
-        return "None"
-    parts = [_output(c, leaves) for c in tree.children]
-    if tree.kind in (DICT, DATACLASS):
-        return "{" + ", ".join(f"{quoted(k)}: {p}" for k, p in zip(tree.keys, parts)) + "}"
-    return f"[{', '.join(parts)}]" if tree.kind == LIST else f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
-def _number(x: float) -> str:
-    return repr(x) if np.isfinite(x) else f'float("{x}")'
-
-
-def _wide(x: Any) -> bool:
-    return hasattr(x, "free_symbols") or (type(x) is tuple and any(map(_wide, x)))
-
-
-def _defaults(row: Row) -> dict[str, Any]:
-    try:
-        parameters = inspect.signature(row).parameters.values()
-    except (TypeError, ValueError):
-        return {}
-    # Only those of our own: libraries may change theirs.
-    if not getattr(row, "__module__", "").startswith("unigraph"):
-        return {}
-    return {p.name: p.default for p in parameters if p.default is not p.empty}

@@ -57,8 +57,7 @@ def main(weights, x):
     # out
     h_4 = linear_2(reshape_out_4, weights["out.weight"], weights["out.bias"])
 
-    add_out = add(x, h_4)
-    return add_out
+    return add(x, h_4)
 
 
 def layer_norm(x, weight, bias):
@@ -82,14 +81,12 @@ def layer_norm(x, weight, bias):
     spread_6 = broadcast_in_dim(weight, shape=(batch, seq, 8), broadcast_dimensions=(2,))
     mul_out_3 = mul(mul_out_2, spread_6)
     spread_7 = broadcast_in_dim(bias, shape=(batch, seq, 8), broadcast_dimensions=(2,))
-    add_out_2 = add(mul_out_3, spread_7)
-    return add_out_2
+    return add(mul_out_3, spread_7)
 
 
 def linear(x, weight):
     """x weight^T + bias over the last axis of x."""
-    product = dot_general(x, weight, lhs_contracting=(2,), rhs_contracting=(1,))
-    return product
+    return dot_general(x, weight, lhs_contracting=(2,), rhs_contracting=(1,))
 
 
 def attention(q, k, v):
@@ -134,8 +131,7 @@ def linear_2(x, weight, bias):
     seq = x.shape[1]
     product = dot_general(x, weight, lhs_contracting=(2,), rhs_contracting=(1,))
     spread = broadcast_in_dim(bias, shape=(batch, seq, 8), broadcast_dimensions=(2,))
-    add_out = add(product, spread)
-    return add_out
+    return add(product, spread)
 
 
 BOOL, INT, UINT, FLOAT, COMPLEX, KEY = "bool", "int", "uint", "float", "complex", "key"

@@ -40,8 +40,7 @@ def main(weights, x):
     gelu_out = gelu(h)
 
     # out
-    h_2 = linear_2(gelu_out, weights["out.weight"], weights["out.bias"])
-    return h_2
+    return linear_2(gelu_out, weights["out.weight"], weights["out.bias"])
 
 
 def linear(x, weight, bias):
@@ -49,8 +48,7 @@ def linear(x, weight, bias):
     batch = x.shape[0]
     product = dot_general(x, weight, lhs_contracting=(1,), rhs_contracting=(1,))
     spread = broadcast_in_dim(bias, shape=(batch, 8), broadcast_dimensions=(1,))
-    add_out = add(product, spread)
-    return add_out
+    return add(product, spread)
 
 
 def gelu(x):
@@ -61,8 +59,7 @@ def gelu(x):
     spread_2 = broadcast_in_dim(np.array(-0.70710677, np.float32), shape=(batch, 8), broadcast_dimensions=())
     mul_out_2 = mul(x, spread_2)
     erfc_out = erfc(mul_out_2)
-    mul_out_3 = mul(mul_out, erfc_out)
-    return mul_out_3
+    return mul(mul_out, erfc_out)
 
 
 def linear_2(x, weight, bias):
@@ -70,8 +67,7 @@ def linear_2(x, weight, bias):
     batch = x.shape[0]
     product = dot_general(x, weight, lhs_contracting=(1,), rhs_contracting=(1,))
     spread = broadcast_in_dim(bias, shape=(batch, 2), broadcast_dimensions=(1,))
-    add_out = add(product, spread)
-    return add_out
+    return add(product, spread)
 
 
 BOOL, INT, UINT, FLOAT, COMPLEX, KEY = "bool", "int", "uint", "float", "complex", "key"

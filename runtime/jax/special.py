@@ -25,8 +25,14 @@ def _in_single(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]
     return apply
 
 
-@jax.custom_jvp
-def _zeta(s: Any, q: Any) -> Any:
+def _with_slope(value: Callable[[Any, Any], Any], slope: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """``value`` with this derivative in its second argument, and none in the first."""
+    function = jax.custom_jvp(value)
+    function.defjvp(lambda primals, tangents: (function(*primals), slope(*primals) * tangents[1]))
+    return function
+
+
+def _zeta_value(s: Any, q: Any) -> Any:
     """zeta(s, q) = q^-s + (q+1)^-s + ... until the argument is positive, and lax's zeta from there."""
 
     def more(state: tuple[Any, Any, Any]) -> Any:
@@ -45,24 +51,25 @@ def _zeta(s: Any, q: Any) -> Any:
     return jnp.where(shifted, moved, lax.zeta(s, q))
 
 
-@_zeta.defjvp
-def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    s, q = primals
-    return _zeta(s, q), -s * _zeta(s + 1, q) * tangents[1]  # as lax: no derivative in s
+def _zeta_slope(s: Any, q: Any) -> Any:
+    return -s * _zeta(s + 1, q)
 
 
-@jax.custom_jvp
-def _polygamma(m: Any, x: Any) -> Any:
+_zeta = _with_slope(_zeta_value, _zeta_slope)
+
+
+def _polygamma_value(m: Any, x: Any) -> Any:
     sign = jnp.where(m % 2 == 0, -1.0, 1.0).astype(x.dtype)
     higher = sign * jnp.exp(lax.lgamma(m + 1)) * _zeta(m + 1, x)
     wrong = (m < 0) | (m != jnp.floor(m))
     return jnp.where(m == 0, lax.digamma(x), jnp.where(wrong, jnp.nan, higher))
 
 
-@_polygamma.defjvp
-def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
-    m, x = primals
-    return _polygamma(m, x), _polygamma(m + 1, x) * tangents[1]
+def _polygamma_slope(m: Any, x: Any) -> Any:
+    return _polygamma(m + 1, x)
+
+
+_polygamma = _with_slope(_polygamma_value, _polygamma_slope)
 
 
 ROWS: Mapping[OpDef, Callable[..., Any]] = {e.zeta: _in_single(_zeta), e.polygamma: _in_single(_polygamma)}
