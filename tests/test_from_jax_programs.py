@@ -16,6 +16,8 @@ from jax import lax
 import unigraph as ug
 from unigraph.tolerances import difference
 
+from .test_from_jax import agree, arr
+
 ENGINES = ("numpy", "torch", "jax", "onnx")
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((5, 3)).astype(np.float32)
@@ -171,3 +173,142 @@ def test_short_floats_are_rounded_at_every_step() -> None:
     graph = ug.from_jax(f, x)
     results = [np.asarray(ug.run(graph, x, engine=e)) for e in ("numpy", "torch", "jax", "onnx")]
     assert all(r.tobytes() == results[0].tobytes() for r in results)
+
+
+# -- checkpoints, devices, effects ------------------------------------------------------------------------
+
+
+def deep(w: Any, x: Any) -> Any:
+    for _ in range(4):
+        x = jnp.sin(x @ w)
+    return x
+
+
+def test_checkpoints_recompute_in_both_frameworks() -> None:
+    torch = pytest.importorskip("torch")
+    w, x = arr(8, 8), arr(3, 8)
+    whole = ug.from_jax(deep, w, x)
+    graph = ug.from_jax(jax.checkpoint(deep), w, x)
+    assert [e.op.name for e in graph.edges] == ["remat"]
+    assert [e.op.name for e in ug.parse(graph.text()).edges] == ["remat"]
+    # JAX: the gradient computes the sines of the block again.
+    back, _ = ug.to_jax(graph)
+    text = str(jax.make_jaxpr(jax.grad(lambda w: back({}, w, x).sum()))(w))
+    assert "remat" in text and text.count("= sin ") > 4
+    agree(jax.grad(lambda w: back({}, w, x).sum())(w), jax.grad(lambda w: deep(w, x).sum())(w), 100)
+    # torch: what is kept for the backward pass shrinks, and training goes the same way.
+    kept = {}
+    module = ug.to_torch(graph)
+    assert "torch.utils.checkpoint.checkpoint(block_0" in module.code
+    for name, form in (("whole", ug.to_torch(whole)), ("checkpointed", module)):
+        saved: list[int] = []
+        weight = torch.tensor(w, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.numel()) or t, lambda t: t):  # noqa: B023
+            out = form(weight, torch.tensor(x)).sum()
+        kept[name] = sum(saved)
+        out.backward()
+        agree(weight.grad.numpy(), jax.grad(lambda w: deep(w, x).sum())(w), 100)
+    assert kept["checkpointed"] < kept["whole"] / 2
+    source = ug.to_source(graph, "jax")
+    assert "@jax.checkpoint" in source and "torch.utils.checkpoint.checkpoint(" in ug.to_source(graph, "torch")
+
+
+def one_device() -> Any:
+    return jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",))
+
+
+def test_shardings_have_no_effect_on_one_device() -> None:
+    spec = jax.sharding.PartitionSpec("d")
+    here = jax.sharding.NamedSharding(one_device(), spec)
+
+    def constrained(x: Any) -> Any:
+        return jax.lax.with_sharding_constraint(jnp.sin(x), here) * 2
+
+    def mapped(x: Any) -> Any:
+        inner = lambda x: jax.lax.psum(x * 2 + jax.lax.axis_index("d"), "d")
+        return jax.shard_map(inner, mesh=one_device(), in_specs=spec, out_specs=jax.sharding.PartitionSpec())(x)
+
+    x = arr(4)
+    for fn in (constrained, mapped):
+        graph = ug.from_jax(fn, x)
+        for engine in ("numpy", "torch", "jax", "onnx"):
+            agree(ug.run(graph, x, engine=engine), fn(x))
+
+
+def test_callbacks_are_refused_by_name_and_prints_are_told() -> None:
+    def calls(x: Any) -> Any:
+        with jax.named_scope("measure"):
+            return jax.pure_callback(np.sin, x, x) + jax.experimental.io_callback(np.cos, x, x)
+
+    with pytest.raises(
+        ug.UnsupportedError, match=r"(?s)pure_callback.*measure \(test_from_jax_programs.py:\d+\)"
+    ) as error:
+        ug.from_jax(calls, arr(3))
+    assert "io_callback" in str(error.value)
+
+    def prints(x: Any) -> Any:
+        jax.debug.print("x = {}", x)
+        return x * 2
+
+    with pytest.warns(UserWarning, match=r"debug prints .* left out: test_from_jax_programs.py:\d+"):
+        graph = ug.from_jax(prints, X)
+    agree(ug.run(graph, X, engine="numpy"), X * 2)
+
+
+APPLIED = {
+    "one row": lambda x: x.at[1].apply(jnp.sin),
+    "one element twice": lambda x: x.at[jnp.array([1, 1, 2]), jnp.array([0, 0, 3])].apply(lambda v: v * 2 + 1),
+    "out of bounds": lambda x: x.at[jnp.array([0, 7])].apply(jnp.negative),
+    "the identity": lambda x: x.at[0].apply(lambda v: v),
+    "a number": lambda x: x.at[0].apply(lambda v: jnp.float32(5)),
+    "a rule of its own": lambda x: x.at[:2].apply(jax.nn.relu6),
+}
+
+
+@pytest.mark.parametrize("name", APPLIED)
+def test_functions_applied_in_place(name: str) -> None:
+    x = arr(3, 4)
+    graph = ug.from_jax(APPLIED[name], x)
+    for engine in ("numpy", "torch", "jax", "onnx"):
+        agree(ug.run(graph, x, engine=engine), APPLIED[name](jnp.asarray(x)))
+
+
+def test_bounds_of_free_sizes() -> None:
+    def fn(x: Any) -> Any:
+        return jnp.linspace(0, 1, x.shape[0]) * x
+
+    graph = ug.from_jax(fn, arr(4), dynamic={"x": ("n >= 2",)})
+    assert graph.symbols["n"].min == 2
+    x = arr(7)
+    agree(ug.run(graph, x, engine="numpy"), fn(x))
+    both = ug.from_jax(lambda x: x * 2, arr(4), dynamic={"x": ("n <= 9",)}).symbols["n"]
+    assert (both.min, both.max) == (1, 9)
+    with pytest.raises(Exception, match="inconclusive") as error:
+        ug.from_jax(fn, arr(4), dynamic={"x": ("n",)})
+    assert any("n >= 2" in note for note in error.value.__notes__)
+
+
+def combined(a: Any, b: Any) -> Any:
+    return jnp.where(a > b, a, b) + 0 * b
+
+
+REDUCTIONS = {
+    "reduce": lambda x: lax.reduce(x, np.float32(-9), combined, (0,)),
+    "reduce of pairs": lambda x: lax.reduce(
+        (x, x * 2), (np.float32(0), np.float32(1)), lambda a, b: (a[0] + b[0], a[1] * b[1]), (1,)
+    ),
+    "reduce with a rule": lambda x: lax.reduce(x, np.float32(-np.inf), jnp.logaddexp, (1,)),
+    "window": lambda x: lax.reduce_window(x, np.float32(-9), combined, (2, 2), (1, 1), "VALID"),
+    "window with a rule": lambda x: lax.reduce_window(x, np.float32(-np.inf), jnp.logaddexp, (1, 2), (1, 1), "VALID"),
+    "window, padded and dilated": lambda x: lax.reduce_window(
+        x, np.float32(-9), combined, (2, 2), (1, 2), ((1, 0), (0, 1)), (1, 1), (1, 2)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions_by_any_function(name: str) -> None:
+    x = arr(4, 5)
+    graph = ug.from_jax(REDUCTIONS[name], x)
+    for engine in ("numpy", "torch", "jax", "onnx"):
+        agree(ug.run(graph, x, engine=engine), REDUCTIONS[name](x), 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -40,14 +41,15 @@ def from_jax(
       weights named by path.
     - ``dynamic``: free sizes, by argument name or position: ``{"x": ("batch", None)}``. An entry is a
       shape tuple of names, expressions (``"2*n"``, ``"floordiv(n, 2)"``), ints or None (as given), or a pytree of such
-      tuples for a structured argument. Sizes are at least 1, as in ``jax.export``.
+      tuples for a structured argument. Sizes are at least 1, as in ``jax.export``; ``"n >= 2"`` and ``"n <= 512"``
+      are names with a bound, which a program that compares sizes may need.
     - typed keys (``jax.random.key``) become inputs of role ``key``; raw ``uint32`` keys stay arrays. A
       typed key among the weights (the random stream of a module) becomes a key input beyond the
       signature if it is used.
 
     Functions with rules of ``jax.custom_jvp`` or ``custom_vjp`` stay whole, and their rules with them (for
     derivatives of first and second order); a rule that cannot be carried is left out with a warning.
-    ``jax.checkpoint`` stays a ``remat`` edge. Debug prints are left out.
+    ``jax.checkpoint`` stays a ``remat`` edge. Debug prints are left out with a warning.
     64-bit types are kept when x64 is on, as JAX traces them. Raises UnsupportedError listing every
     operation that cannot be carried, InputError for arguments that make no sense, and whatever
     tracing ``fn`` raises.
@@ -61,6 +63,9 @@ def from_jax(
     capture.make_dynamic(dynamic)
     name = getattr(fn, "__name__", "") or type(fn).__name__
     return capture.graph(name if name.isidentifier() else "")
+
+
+_BOUNDED = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*(?P<sign>>=|<=)\s*(?P<number>[0-9]+)\s*")
 
 
 def _argument_names(fn: Any, count: int) -> list[str]:
@@ -126,14 +131,17 @@ class Arguments:
                 continue
             self.leaves.append(_Leaf(_unique(name or "weight", taken), x, mark))
             self.slots.append(slot)
-        self.symbols: set[str] = set()
+        self.bounds: dict[str, tuple[int, int | None]] = {}  # of sizes by name: least and greatest
 
     def make_dynamic(self, dynamic: Mapping[str | int, Any] | Sequence[Any] | None) -> None:
         """Replace sizes in the specs by symbols."""
         if dynamic is None:
             return
         given = dict(dynamic) if isinstance(dynamic, Mapping) else dict(enumerate(dynamic))
-        scope = jax.export.SymbolicScope()
+        given = {which: self._without_bounds(shapes) for which, shapes in given.items()}
+        promises = [f"{n} >= {low}" for n, (low, _) in self.bounds.items() if low > 1]
+        promises += [f"{n} <= {high}" for n, (_, high) in self.bounds.items() if high is not None]
+        scope = jax.export.SymbolicScope(promises)
         by_name = {leaf.name: leaf for leaf in self.leaves}
         for which, shapes in given.items():
             name = self._argument(which)
@@ -147,6 +155,20 @@ class Arguments:
                     raise InputError(f"dynamic names {path!r}; the arguments are {', '.join(by_name)}")
                 for leaf in leaves:
                     self._free(leaf, shape, scope)
+
+    def _without_bounds(self, entry: Any) -> Any:
+        """An entry of ``dynamic`` with sizes like ``"n >= 2"`` as plain names; their bounds are noted."""
+        if isinstance(entry, Mapping):
+            return {key: self._without_bounds(item) for key, item in entry.items()}
+        if isinstance(entry, (list, tuple)):
+            return type(entry)(map(self._without_bounds, entry))
+        found = _BOUNDED.fullmatch(entry) if isinstance(entry, str) else None
+        if found is None:
+            return entry
+        low, high = self.bounds.get(found["name"], (1, None))
+        number = int(found["number"])
+        self.bounds[found["name"]] = (max(low, number), high) if found["sign"] == ">=" else (low, number)
+        return found["name"]
 
     def _argument(self, which: str | int) -> str:
         if isinstance(which, str):
@@ -179,7 +201,11 @@ class Arguments:
             structures.append(structure(result))
             return jax.tree_util.tree_leaves(result)
 
-        jaxpr = jax.make_jaxpr(flat)(*(leaf.spec for leaf in self.leaves))
+        try:
+            jaxpr = jax.make_jaxpr(flat)(*(leaf.spec for leaf in self.leaves))
+        except compat.InconclusiveSize as error:
+            error.add_note('A bound may decide it: dynamic={"x": ("n >= 2", None)}. Or leave that size fixed.')
+            raise
         return jaxpr, structures[-1]
 
     def graph(self, name: str) -> Graph:
@@ -206,8 +232,17 @@ class Arguments:
                 f"{', '.join(lost)}; where that matters, capture the gradient itself: from_jax(jax.grad(fn), ...)",
                 stacklevel=3,
             )
-        b.symbols.update({s: Constraint(min=1) for v in b.inputs for s in sorted(v.type.symbols())})
+        if shared.prints:
+            places = list(dict.fromkeys(filter(None, shared.prints)))
+            warnings.warn(
+                f"debug prints and callbacks are left out: {', '.join(places) or 'of unknown place'}", stacklevel=3
+            )
+        b.symbols.update({s: self._bound(s) for v in b.inputs for s in sorted(v.type.symbols())})
         return self.finish(b, outputs, out)
+
+    def _bound(self, symbol: str) -> Constraint:
+        low, high = self.bounds.get(symbol, (1, None))
+        return Constraint(min=max(low, 1), max=high)
 
     def finish(self, b: JaxprBuilder, outputs: Sequence[Value], out: Tree) -> Graph:
         return b.build(list(outputs), signature=self._signature(out))

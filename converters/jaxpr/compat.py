@@ -24,6 +24,8 @@ from unigraph.dtypes import DType, bool_, dtype
 from unigraph.types import TensorType
 
 Literal = jax_core.Literal
+# What tracing raises when a program asks something of a symbolic size that its bounds do not decide.
+InconclusiveSize: type[Exception] = importlib.import_module("jax._src.core").InconclusiveDimensionOperation
 
 
 def unclosed(jaxpr: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -192,6 +194,18 @@ def rebind(eqn: Any, operands: Any) -> Any:
     """What an equation gives for these operands: a list, also of one."""
     out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return out if eqn.primitive.multiple_results else [out]
+
+
+def over_arrays(jaxpr: Any, consts: Any, aval: Any) -> Any:
+    """The jaxpr of a function of scalars (its first argument counts), mapped over arrays like ``aval``."""
+    plain, closed = unclosed(jaxpr)
+
+    def function(x: Any) -> Any:
+        return jax.core.eval_jaxpr(plain, closed or consts, x, x)[0]
+
+    for _ in aval.shape:
+        function = jax.vmap(function)
+    return jax.make_jaxpr(function)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
 
 
 def scan_counts(params: Mapping[str, Any]) -> tuple[int, int]:

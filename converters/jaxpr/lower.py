@@ -64,7 +64,14 @@ class Capture:
         self.axes: dict[str, int] = {}
         self.order = 0  # how many derivative rules we are inside of
         self.lost_rules: list[str] = []  # functions whose derivative rules could not be carried, and why
+        self.prints: list[str] = []  # where debug prints are left out
         self.closures: dict[int, Any] = {}  # id -> array, so that ids stay valid
+
+    def note_prints(self, jaxpr: Any) -> None:
+        """Remember where debug prints are left out."""
+        for eqn in jaxpr.eqns:
+            if eqn.primitive.name in _PRINTS:
+                self.prints.append(self.places.source(eqn) or self.places.scope(eqn))
 
     @contextmanager
     def within(self, order: int) -> Iterator[None]:
@@ -178,6 +185,7 @@ class JaxprBuilder(GraphBuilder):
         env.update((v, self.closed_over(c)) for v, c in zip(plain.constvars, consts or extra, strict=True))
         before = self.scope, self.source
         eqns = _live(plain)
+        self.capture.note_prints(plain)
         factors = _factors(plain, eqns)
         for eqn in eqns:
             values = [self.read(env, v) for v in eqn.invars]
@@ -238,6 +246,7 @@ def _check(name: str, found: TensorType, wanted: TensorType) -> None:
 
 # Effects worth nothing to a graph, and those that a graph cannot have.
 _SILENT = frozenset({"debug_callback", "debug_print", "inspect_sharding", "shape_assertion", "dce_sink"})
+_PRINTS = frozenset({"debug_callback", "debug_print"})
 _LOUD = frozenset({"io_callback", "pure_callback", "ffi_call", "unreachable"})
 
 
