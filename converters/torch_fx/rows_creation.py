@@ -95,6 +95,21 @@ def _eye(b: Any, *args: Any, **kwargs: Any) -> Value:
     return cast(b, same, b.dtype)
 
 
+def _frequencies(half: bool) -> Callable[..., Value]:
+    """Sample frequencies of a transform: whole multiples of 1 / (n d), the negative ones after the others."""
+
+    def apply(b: Any, n: int, d: float = 1.0, **kwargs: Any) -> Value:
+        count = b.iota(dtype=i64, shape=b.shape, axis=0)
+        if not half:
+            count = b.select(b.lt(count, full(b, (n + 1) // 2, count.type)), b.sub(count, n), count)
+        return b.mul(cast(b, count, b.dtype), 1.0 / (n * d))
+
+    return apply
+
+
+rows({aten.fft_fftfreq: _frequencies(False), aten.fft_rfftfreq: _frequencies(True)})
+
+
 def _triangle(keep_lower: bool) -> Callable[..., Value]:
     def apply(b: Any, rows_: int, columns: int, offset: int = 0, **kwargs: Any) -> Value:
         import numpy as np
