@@ -163,7 +163,8 @@ def _capture(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynami
 
 
 def _export(module: torch.nn.Module, args: Any, kwargs: Any, spec: Spec, strict: bool) -> ExportedProgram:
-    with warnings.catch_warnings(), compat.transforms_undone(), rewriting(strict):
+    whole = compat.recurrent_whole()
+    with warnings.catch_warnings(), compat.transforms_undone(), whole, rewriting(strict):
         warnings.simplefilter("ignore")
         return torch.export.export(module, args, kwargs, dynamic_shapes=spec.shapes, strict=strict)
 
@@ -215,7 +216,7 @@ def _from_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
     """Read an ExportedProgram; functionalise and decompose it only where that is needed."""
 
     def decompose(wanted: Callable[[Any], bool]) -> Captured:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), compat.recurrent_whole():
             warnings.simplefilter("ignore")
             return _read_exported(ep.run_decompositions(compat.decompositions(wanted)), spec, name)
 

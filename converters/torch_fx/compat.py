@@ -100,6 +100,39 @@ def numbers_known(program: Any) -> Iterator[None]:
 
 
 @contextmanager
+def recurrent_whole() -> Iterator[None]:
+    """A block in which lstm, gru and rnn tell the shapes of their results instead of being written out step by step.
+
+    Written out, a capture would hold for one length of the sequence only.
+    """
+    from torch._decomp import meta_table
+
+    aten = torch.ops.aten
+    operators: Any = (aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+    before = [dict(op.py_kernels) for op in operators]
+
+    def results(
+        x: Any, start: Any, weights: Any, biases: bool, layers: int, drop: float, train: bool, *ways: bool
+    ) -> Any:
+        states = list(start) if isinstance(start, (list, tuple)) else [start]
+        width = states[0].shape[-1] * (2 if ways[0] else 1)
+        return (x.new_empty((*x.shape[:2], width)), *map(torch.empty_like, states))
+
+    try:
+        for op in operators:
+            op.py_kernels.update(dict.fromkeys(op.py_kernels, results))
+            meta_table[op] = results
+            op._dispatch_cache.clear()
+        yield
+    finally:
+        for op, kernels in zip(operators, before):
+            op.py_kernels.clear()
+            meta_table.pop(op, None)
+            op.py_kernels.update(kernels)
+            op._dispatch_cache.clear()
+
+
+@contextmanager
 def transforms_undone() -> Iterator[None]:
     """Take away the torch.func levels that a failed capture leaves behind: they would change all later torch calls."""
     functorch = torch._C._functorch
