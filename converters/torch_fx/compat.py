@@ -99,6 +99,11 @@ def numbers_known(program: Any) -> Iterator[None]:
         FakeTensorMode.from_tensor = plain  # type: ignore[method-assign]
 
 
+def operators_left(**rows: Any) -> dict[Any, Any]:
+    """Rows by name of aten operators that torch drops (cholesky and qr in 2.14): those that it still has."""
+    return {getattr(torch.ops.aten, name): row for name, row in rows.items() if hasattr(torch.ops.aten, name)}
+
+
 @contextmanager
 def recurrent_whole() -> Iterator[None]:
     """A block in which lstm, gru and rnn tell the shapes of their results instead of being written out step by step.

@@ -14,6 +14,7 @@ from unigraph.errors import Unsupported
 from unigraph.graph import Value
 from unigraph.ops.idioms import broadcast_to, cast, cut, reshape
 
+from . import compat
 from .helpers import arrange, axis_of, common_shape, full, in_single, keep, move_axis, operand
 from .rowbook import row, rows
 from .rows_reduce import vector_norm
@@ -340,7 +341,7 @@ rows(
         aten.linalg_matrix_exp: in_single(_matrix_exp),
         aten.matrix_exp: in_single(_matrix_exp),
         aten.linalg_cholesky: lambda b, x, upper=False: _cholesky(b, x, upper),
-        aten.cholesky: _cholesky,
+        **compat.operators_left(cholesky=_cholesky, qr=lambda b, x, some=True: _qr(b, x, "reduced" if some else "complete")),
         aten.linalg_cholesky_ex: _cholesky_ex,
         aten.cholesky_solve: _cholesky_solve,
         aten.cholesky_inverse: lambda b, x, upper=False: _cholesky_solve(b, identity_like(b, x), x, upper),
@@ -369,7 +370,6 @@ rows(
         aten._linalg_svd: _svd,
         aten.linalg_svdvals: _singular_values,
         aten.linalg_qr: _qr,
-        aten.qr: lambda b, x, some=True: _qr(b, x, "reduced" if some else "complete"),
         aten.linalg_lu_factor: _lu_factor,
         aten.linalg_lu_factor_ex: _lu_factor,
         aten.linalg_lu: _lu,
