@@ -198,6 +198,18 @@ def test_torch_round_trip() -> None:
     torch.testing.assert_close(torch.as_tensor(ug.run(bound, x)), model(x).detach())
 
 
+def test_torch_source_keeps_the_ties(tmp_path: Path) -> None:
+    torch: Any = pytest.importorskip("torch")
+    model, x = _language_model(), torch.tensor([1, 2, 6])
+    ug.to_source(ug.from_torch(model, (x,)), "torch", tmp_path / "tied.py")
+    space: dict[str, Any] = {"__file__": str(tmp_path / "tied.py"), "__name__": "tied"}
+    exec(compile((tmp_path / "tied.py").read_text(), "tied.py", "exec"), space)
+    module = space["load"]()
+    assert set(module.state_dict()) == set(model.state_dict())
+    assert module.head.weight is module.embed.weight and module.same is module.scale
+    torch.testing.assert_close(module(x), model(x))
+
+
 def test_names_that_export_drops_are_kept() -> None:
     """Strict export and the trace merge tied tensors and leave out what nothing reads."""
     torch: Any = pytest.importorskip("torch")

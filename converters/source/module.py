@@ -157,7 +157,10 @@ class _Writer:
                 constant = name in inner._non_persistent_buffers_set
                 text = _values(buffer) if constant else None
                 full = f"{prefix}{path}.{name}" if path else f"{prefix}{name}"
-                if constant and text is None:
+                twin = seen.setdefault(id(buffer), full.removeprefix(prefix))
+                if twin != full.removeprefix(prefix):
+                    text = f'self.get_buffer("{twin}")'
+                elif constant and text is None:
                     self.stored.append(full)
                 end = ", persistent=False" if constant else ""
                 yield f'{owner}.register_buffer("{name}", {text or _empty(buffer)}{end})'

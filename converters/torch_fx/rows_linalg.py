@@ -341,7 +341,9 @@ rows(
         aten.linalg_matrix_exp: in_single(_matrix_exp),
         aten.matrix_exp: in_single(_matrix_exp),
         aten.linalg_cholesky: lambda b, x, upper=False: _cholesky(b, x, upper),
-        **compat.operators_left(cholesky=_cholesky, qr=lambda b, x, some=True: _qr(b, x, "reduced" if some else "complete")),
+        **compat.operators_left(
+            cholesky=_cholesky, qr=lambda b, x, some=True: _qr(b, x, "reduced" if some else "complete")
+        ),
         aten.linalg_cholesky_ex: _cholesky_ex,
         aten.cholesky_solve: _cholesky_solve,
         aten.cholesky_inverse: lambda b, x, upper=False: _cholesky_solve(b, identity_like(b, x), x, upper),
