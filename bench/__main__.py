@@ -6,7 +6,7 @@ import platform
 import sys
 from pathlib import Path
 
-from . import big_architecture, capture, load_big, scale, zoo
+from . import big_architecture, capture, engines, load_big, scale, zoo
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 INTRODUCTION = """# Benchmarks
@@ -19,7 +19,8 @@ server that had other work to do; ratios and growth are what to compare.
 def main() -> int:
     """Run them all."""
     results = []
-    for run in (scale.run, load_big.run, capture.run, zoo.run, zoo.overhead, big_architecture.run):
+    own = (scale.run, load_big.run, capture.run, zoo.run, zoo.overhead, big_architecture.run)
+    for run in (*own, engines.conversion, engines.run):
         figures = run()
         print(figures, end="\n\n", flush=True)
         results.append(figures)

@@ -14,7 +14,7 @@ import numpy as np
 
 import unigraph as ug
 
-from .table import Figures
+from .table import Figures, medians
 
 ROUNDS = 15
 LEAST = 0.02  # seconds that one measurement lasts at least
@@ -160,7 +160,7 @@ def run() -> Figures:
     figures = Figures(
         "JAX programs on other engines",
         "Median time of one call on the CPU over that of `jax.jit` of the program itself, the four taking turns in one "
-        "process; arrays are the engine's own. The torch engine runs loops from Python.",
+        "process on one thread; arrays are the engine's own. The torch engine runs loops from Python.",
         ("program", "jax.jit", *(f"{engine} engine" for engine in ENGINES)),
     )
     logging.disable(logging.WARNING)
@@ -174,5 +174,52 @@ def run() -> Figures:
     return figures
 
 
+def equations(jaxpr: Any) -> int:
+    """How many equations a jaxpr holds, those inside others included."""
+    plain = getattr(jaxpr, "jaxpr", jaxpr)
+    total = len(plain.eqns)
+    for eqn in plain.eqns:
+        for param in eqn.params.values():
+            parts = param if isinstance(param, (tuple, list)) else (param,)
+            total += sum(equations(part) for part in parts if hasattr(getattr(part, "jaxpr", part), "eqns"))
+    return total
+
+
+def conversion() -> Figures:
+    """What a capture costs for each equation, beside the trace alone."""
+    import jax
+
+    figures = Figures(
+        "Conversion from JAX, by equation",
+        "Median time of `from_jax` and of `jax.make_jaxpr` over the number of equations of the program, in "
+        "microseconds. JAX traces from the start each time.",
+        ("program", "equations", "jax.make_jaxpr", "from_jax", "ratio"),
+    )
+
+    def fresh(fn: Callable[..., Any]) -> Callable[..., Any]:
+        jax.clear_caches()
+        return lambda *args: fn(*args)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, (fn, args) in programs().items():
+            count = equations(jax.make_jaxpr(fn)(*args))
+            runs = {"trace": partial(_traced, fresh, fn, args), "capture": partial(_captured, fresh, fn, args)}
+            found = medians(runs, ROUNDS // 2)
+            per = [f"{found[kind] / count * 1e6:.0f}" for kind in ("trace", "capture")]
+            figures.rows.append((name, str(count), *per, f"{found['capture'] / found['trace']:.2f}"))
+    return figures
+
+
+def _traced(fresh: Callable[..., Any], fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    import jax
+
+    return jax.make_jaxpr(fresh(fn))(*args)
+
+
+def _captured(fresh: Callable[..., Any], fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    return ug.from_jax(fresh(fn), *args)
+
+
 if __name__ == "__main__":
-    print(run())
+    print(run(), conversion(), sep="\n\n")
