@@ -188,12 +188,16 @@ class _Writer:
             scopes[node.name] = node.meta.get("scope") or (
                 scopes[first.name] if first and node.op == "get_attr" else ""
             )
+        # A graph module reads even what nothing uses, to keep it as a member; here it is one anyway.
+        unread = {n.name for n in module.graph.nodes if n.op == "get_attr" and not n.users}
         scope, begins = "", True
         for line in code.src.strip("\n").splitlines():
             # The early release of each value would hide what is computed.
             line = re.sub(r";  (?:\w+ = )+None$", "", line).rstrip()
             line = re.sub(r"([(\[] ?|, )(\w+) = ", r"\1\2=", line)
             found = re.match(r"    (\w+)(?: : [^=]+)? = ", line)
+            if found and found[1] in unread:
+                continue
             now = scopes.get(found[1], "") if found else ""
             if now and now != scope:
                 if not begins:
