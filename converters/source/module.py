@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 import types
@@ -102,7 +103,7 @@ class _Writer:
         self.stored: list[str] = []  # paths of constants that the weights file holds
         self.gaps = Gaps("conversion to torch source")
         self.helpers, self.derived = Bundle(), ""  # the class of functions with rules of their own
-        self.names: set[str] = {"load", "load_weights", "torch", "F"}
+        self.names: set[str] = {"load", "load_weights", "torch", "F", *keyword.kwlist}
 
     def add(self, module: fx.GraphModule, wish: str, prefix: str = "") -> str:
         """Write the class of ``module``; inner classes follow it. Returns its name."""
