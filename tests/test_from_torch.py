@@ -342,6 +342,9 @@ def test_a_fixed_axis_is_reported():
 def test_data_dependent_sizes():
     with pytest.raises(UnsupportedError, match="computed from the values"):
         from_torch(lambda x, n: x[: n.item()], (torch.ones(5), torch.tensor(2)))
+    # What follows from such a size is no gap of its own.
+    with pytest.raises(UnsupportedError, match=r"1 kind\(s\)"):
+        from_torch(lambda x, n: (x + x.new_zeros(n.item()) * 2).sum(), (torch.ones(1), torch.tensor(2)))
     graph = from_torch(lambda x: torch.nonzero(x).sum(0), (torch.tensor([0, 1, 2]),))
     same(evaluate(graph, TABLE, [np.array([3, 0, 4, 5])[:3]])[0], torch.tensor([2]))
 

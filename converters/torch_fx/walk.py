@@ -188,6 +188,9 @@ class Walker:
         if isinstance(expected, SYMBOLIC) and not _reads_tensor(node, expected):
             env[node] = expected
             return
+        if any(env.get(n) is _LOST for n in node.all_input_nodes):
+            env[node] = self._stand_in(expected)  # the gap that it follows from has been told
+            return
         target: Any = node.target
         name = target_name(target)
         if target is operator.getitem:
@@ -247,7 +250,7 @@ class Walker:
         try:
             types = self._types(expected)
         except Unsupported:
-            return None
+            return _LOST
         values = [t and self._placeholder(t) for t in types]
         return values[0] if isinstance(expected, torch.Tensor) else values
 
@@ -314,6 +317,7 @@ class Walker:
         return inner.build(tuple(_leaf(i) for i in items))
 
 
+_LOST = object()  # a result of which not even the type can be said, since an operation before it is a gap
 _REPORT = "please report this as a fault of unigraph"
 
 
