@@ -44,7 +44,9 @@ def to_torch(graph: GraphLike) -> fx.GraphModule:
     captured signature, then the keys that randomness added (their words as uint32, int64 or int32), and
     gives the captured output structure; states are written back at its end. The module trains, compiles,
     exports and copies, except that torch has no derivative for ``while`` loops. Where torch had to decide
-    something that depends on a symbolic size, a warning tells what the module takes for granted.
+    something that depends on a symbolic size, a warning tells what the module takes for granted. A
+    ``remat`` edge is a call of torch's checkpoint; a function with derivative rules of its own is a
+    submodule around a ``torch.autograd.Function`` (a pickle of such a module needs unigraph to load).
 
     Raises UnsupportedError listing the operations without a torch meaning, EngineError for one that
     cannot be traced.
