@@ -358,7 +358,7 @@ def test_every_composite_is_covered() -> None:
     tested = (
         {c.name for c in CASES}
         | {r[0] for r in _RANDOM}
-        | {"random_randint", "random_bernoulli", "dropout", "quantize", "dequantize"}
+        | {"random_randint", "random_bernoulli", "dropout", "quantize", "dequantize", "quantized_linear"}
     )
     assert {op.name for op in registry().values() if op.is_composite and op.family == "composite"} <= tested
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unigraph import dims
-from unigraph.dtypes import DType, bool_, f32, f64, i32
+from unigraph.dtypes import DType, bool_, f32, f64, i32, u8
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef, registry
 
@@ -347,6 +347,18 @@ def _dequantize(o: Emitter, q: Array, scale: Array, zero_point: Array, axis: int
     return o.DequantizeLinear(q, scale, zero_point, axis=axis, dtype=f32, shape=q.shape)
 
 
+@fast("f32")
+def _quantized_linear(o: Emitter, x: Array, weight: Array, scale: Array, bias: Any = None) -> Any:
+    """In the form that ONNX Runtime joins into one kernel."""
+    if 0 in (*x.shape, *weight.shape):
+        return None
+    q, step, zero = o.DynamicQuantizeLinear(x, outputs=3, dtype=[u8, f32, u8], shapes=[x.shape, (), ()])
+    out = (*x.shape[:-1], weight.shape[0])
+    total = o.MatMulInteger(q, o.transpose(weight, (1, 0)), zero, dtype=i32, shape=out)
+    y = o.Mul(o.cast(total, f32), o.Mul(step, scale, shape=scale.shape), shape=out)
+    return y if bias is None else o.Add(y, bias, shape=out)
+
+
 def _named(name: str) -> OpDef:
     return registry()[name]
 
@@ -380,5 +392,6 @@ ROWS: dict[OpDef, Row] = {
         "tril": triangle(0),
         "triu": triangle(1),
         "dequantize": _dequantize,
+        "quantized_linear": _quantized_linear,
     }.items()
 }

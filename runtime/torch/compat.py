@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,6 +25,18 @@ def torch_dtype(name: str) -> torch.dtype | None:
 def is_traced(x: torch.Tensor) -> bool:
     """True for a tensor without values: asking for one would stop a trace."""
     return isinstance(x, FakeTensor) or x.is_meta or torch.compiler.is_compiling()
+
+
+@cache
+def has_byte_products() -> bool:
+    """True where the CPU adds up products of bytes in 32 bits. Without VNNI instructions torch may add pairs in
+    16 bits, which can overflow."""
+    return bool(torch.cpu._is_vnni_supported())
+
+
+def byte_product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """x i8[m, k] @ y i8[k, n] in i32."""
+    return torch._int_mm(x, y)
 
 
 @contextmanager

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import torch
 import torch.nn.functional as F
 
-from unigraph.dtypes import DType
+from unigraph.dtypes import DType, i32
 from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import contract as c
 
+from .compat import byte_product, has_byte_products
 from .dtypes import bits, from_torch, narrow, to_torch, widen
 from .elementwise import convert
 from .movement import transpose
@@ -50,11 +51,25 @@ def dot_general(
     axes = (lhs_contracting, rhs_contracting, lhs_batch, rhs_batch)
     if x.dtype is torch.bool:  # counts of pairs that are both True
         return _einsum(x.to(torch.float32), y.to(torch.float32), *axes) > 0
+    if x.dtype is y.dtype is torch.int8 and out_dtype is i32:
+        product = _byte_product(x, y, *axes)
+        if product is not None:
+            return product
     a, b, t, as_bits = _operands(x, y, out_dtype)
     if as_bits and a.device.type != "cpu":
         return _result(_integer_product(a, b, *axes), t, as_bits)
     product = _matmul(a, b, *axes)
     return _result(_einsum(a, b, *axes) if product is None else product, t, as_bits)
+
+
+def _byte_product(x: Tensor, y: Tensor, lc: Ints, rc: Ints, lb: Ints, rb: Ints) -> Tensor | None:
+    """A linear layer of bytes by the processor's own instructions; None for another product or machine."""
+    plain = lc == (x.ndim - 1,) and not lb and y.ndim == 2 and x.ndim >= 2
+    if not plain or x.device.type != "cpu" or not has_byte_products() or 0 in (*x.shape, *y.shape):
+        return None
+    rows = x.reshape(-1, x.shape[-1])
+    product = byte_product(rows, y if rc == (0,) else y.t())
+    return product.reshape(*x.shape[:-1], product.shape[-1])
 
 
 def _matmul(x: Tensor, y: Tensor, lc: Ints, rc: Ints, lb: Ints, rb: Ints) -> Tensor | None:

@@ -380,6 +380,18 @@ _REST: dict[str, Callable[[], list[Example]]] = {
             row(1, -2, dtype="i4"), array("f32", 0.5), array("i4", 0), dtype="bf16", out=row(0.5, -1, dtype="bf16")
         ),
     ],
+    "quantized_linear": lambda: [
+        example(normal(5, 8), whole(100, 3, 8, dtype="i8"), positive(3), normal(3)),
+        example(normal(2, 3, 8), whole(100, 4, 8, dtype="i8"), positive(4)),
+        example(
+            array("f32", [[-1, 0, 254]]),
+            array("i8", [[1, 2, 3], [-4, 0, 1]]),
+            row(1, 0.5),
+            out=array("f32", [[761, 129]]),
+            note="the range is 255 wide: exact",
+        ),
+        example(np.zeros((2, 3), np.float32), whole(9, 2, 3, dtype="i8"), positive(2), row(1, -2), note="only zeros"),
+    ],
     "embedding": lambda: [
         example(normal(5, 3), whole(5, 2, 2)),
         example(_TABLE, row(-1, 7, dtype="i32"), out=_TABLE[[0, 2]], note="outside: the nearest row"),

@@ -18,6 +18,7 @@ from .fold import fold as fold
 from .fuse import fuse as fuse
 from .lift import lift as lift
 from .prune import prune as prune
+from .quantize import quantize as quantize
 from .reorder import peak_memory as peak_memory
 from .reorder import reorder as reorder
 from .siblings import siblings as siblings
