@@ -366,9 +366,9 @@ def test_a_key_out_is_a_typed_key_for_jax() -> None:
 
 
 BAD_KEYS = {
-    "shape": (np.zeros(3, np.uint32), r"random key key<threefry2x32>\[\].*not uint32\[3\]"),
-    "floats": (np.zeros(2, np.float32), r"integer seed, not float32\[2\]"),
-    "range": (np.array([0, 2**40]), r"not int64\[2\]"),
+    "shape": (np.zeros(3, np.uint32), r"random key key<threefry2x32>\[\].*not u32\[3\]"),
+    "floats": (np.zeros(2, np.float32), r"integer seed, not f32\[2\]"),
+    "range": (np.array([0, 2**40]), r"not i64\[2\]"),
     "huge": (2**64, r"does not fit 64 bits"),
     "bool": (True, r"integer seed, not bool"),
 }

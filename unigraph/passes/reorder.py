@@ -38,14 +38,21 @@ def reorder(graph: GraphLike, sizes: Mapping[str, int] | None = None) -> Graph:
     """The graph with its operations in the order of lowest peak memory among those tried.
 
     Tried are the present order, a greedy one (next the ready operation that frees most) and a
-    depth-first one (finish what an output needs before starting anything else). Linear up to a
-    logarithm; results are the same bit for bit, as operations do not change.
+    depth-first one (finish what an output needs before starting anything else). They are compared at
+    ``sizes``, other symbols at a size that is usual; an order that raises the peak at the least sizes is
+    not taken. Linear up to a logarithm; results are the same bit for bit, as operations do not change.
     """
     graph = as_graph(graph)
-    size = value_bytes(graph, _sizes(graph, sizes))
-    candidates = [graph.edges, _greedy(graph, size), _depth_first(graph, size)]
-    best = min(candidates, key=lambda edges: peak_bytes(graph, edges, size))  # ties keep the present order
-    return graph if best is graph.edges else graph.replace(edges=tuple(best))
+    usual, least = _sizes(graph, sizes), least_sizes(graph, sizes)
+    size = value_bytes(graph, usual)
+    small = value_bytes(graph, least) if graph.symbols else size
+    bound = peak_bytes(graph, graph.edges, small)
+    best, lowest = graph.edges, peak_bytes(graph, graph.edges, size)
+    for order in (_greedy(graph, size), _depth_first(graph, size)):
+        peak = peak_bytes(graph, order, size)
+        if peak < lowest and (small is size or peak_bytes(graph, order, small) <= bound):
+            best, lowest = tuple(order), peak
+    return graph if best is graph.edges else graph.replace(edges=best)
 
 
 def _greedy(graph: Graph, size: Mapping[Value, int]) -> list[Operation]:
