@@ -162,9 +162,16 @@ def _sizes(b: JaxprBuilder, names: Any) -> list[tuple[str, int]]:
     return [(str(n), b.capture.axes[n]) for n in names]
 
 
+_REDUCTIONS = {"add": "reduce_sum", "max": "reduce_max", "min": "reduce_min"}
+
+
 def _all_reduce(combiner: str) -> Row:
     def row(b: JaxprBuilder, eqn: Any, *values: Value) -> tuple[Value, ...]:
-        for name, size in _sizes(b, eqn.params["axes"]):
+        axes = eqn.params["axes"]
+        places = tuple(a for a in axes if isinstance(a, int))  # vmap has turned the name into an axis of the array
+        if places:
+            values = tuple(b.op(_REDUCTIONS[combiner], v, axes=places) for v in values)
+        for name, size in _sizes(b, [a for a in axes if not isinstance(a, int)]):
             values = tuple(b.op("all_reduce", v, combiner=combiner, axis_name=name, axis_size=size) for v in values)
         return values
 

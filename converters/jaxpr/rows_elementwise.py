@@ -79,7 +79,8 @@ def _convert(b: JaxprBuilder, eqn: Any, x: Value) -> Value:
 
 
 def _bitcast(b: JaxprBuilder, eqn: Any, x: Value) -> Value:
-    return b.op("bitcast", x, dtype=b.type_of(eqn.outvars[0]).dtype)
+    kind = b.type_of(eqn.outvars[0]).dtype
+    return x if x.type.dtype is kind else b.op("bitcast", x, dtype=kind)
 
 
 def _conj(b: JaxprBuilder, eqn: Any, x: Value) -> Value:

@@ -189,7 +189,7 @@ def _scatter(
     symbolic = [declared[at[a]] if a in at else 1 for a in range(x.rank)]
     w = _windows(
         o, x, indices, scatter_dims_to_operand_dims, sizes, symbolic, hidden,
-        operand_batching_dims, scatter_indices_batching_dims, mode == "fill",
+        operand_batching_dims, scatter_indices_batching_dims, mode != "clip",
     )  # fmt: skip
     if w.rows is None:  # every window is all of x: number the copies of x by a row of size 1
         w = _Windows([], w.rest, [], o.full(0, i64, indices.shape[:-1]), w.inside)

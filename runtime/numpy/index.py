@@ -131,7 +131,7 @@ def scatter(
     within = np.zeros(window, np.int64)
     for i, a in enumerate(shown):
         within = within + (np.arange(window[i]) * strides[a]).reshape([-1 if j == i else 1 for j in range(len(window))])
-    if mode == "fill" and not inside.all():
+    if mode != "clip" and not inside.all():
         first, updates = first[inside], updates[inside]
         places = first.shape
     at = (first.reshape(places + (1,) * len(window)) + within).reshape(-1)

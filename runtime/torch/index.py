@@ -15,7 +15,7 @@ from unigraph.evaluate import Row
 from unigraph.opdef import OpDef
 from unigraph.ops import index as ix
 
-from .dtypes import bits, from_order, from_torch, full, is_weak, narrow, to_order, unbits, widen
+from .dtypes import SHORT, bits, from_order, from_torch, full, is_weak, narrow, to_order, unbits, widen
 from .movement import static_equal
 
 Tensor = torch.Tensor
@@ -154,7 +154,7 @@ def scatter(
         operand_batching_dims,
         scatter_indices_batching_dims,
         sizes,
-        mode == "fill",
+        mode != "clip",
     )
     # The position of every updated element in x, counted in row-major order.
     strides: list[Any] = [1] * x.ndim
@@ -194,13 +194,18 @@ def _combine(x: Tensor, at: Tensor, news: Tensor, combiner: str, unique: bool) -
     if combiner in ("add", "sub"):
         small = is_weak(t) and from_torch(t).bits < 16
         base, more = (widen(x), widen(news)) if small else (bits(x), bits(news))
-        return _back(base.scatter_add(0, at, more if combiner == "add" else -more), t)
+        more = more if combiner == "add" else -more
+        if t in SHORT:  # scatter_add would add up in f32 here and there
+            return base.index_put((at,), more, accumulate=True)
+        return _back(base.scatter_add(0, at, more), t)
     if combiner == "mul":
         if x.is_complex():
             return _multiply(x, at, news)
         small = is_weak(t) and from_torch(t).bits < 16
         base, more = (widen(x), widen(news)) if small else (bits(x), bits(news))
         return _back(base.scatter_reduce(0, at, more, "prod"), t)
+    if x.is_complex():
+        return _extreme(x, at, news, _REDUCE[combiner])
     return from_order(to_order(x).scatter_reduce(0, at, to_order(news), _REDUCE[combiner]), t)
 
 
@@ -213,6 +218,17 @@ def _multiply(x: Tensor, at: Tensor, news: Tensor) -> Tensor:
     logs = torch.zeros_like(x).scatter_add(0, at, torch.log(torch.where(news == 0, 1, news)))
     zero = torch.zeros_like(x.real).scatter_add(0, at, (news == 0).to(x.real.dtype)) > 0
     return torch.where(zero, 0, x * torch.exp(logs))
+
+
+def _extreme(x: Tensor, at: Tensor, news: Tensor, how: str) -> Tensor:
+    """Extremes of complex numbers, ordered by real part, then imaginary part: those of their places in that order."""
+    every = torch.cat([x, news])
+    by_imaginary = torch.argsort(every.imag, stable=True)
+    order = by_imaginary[torch.argsort(every.real[by_imaginary], stable=True)]
+    places = torch.empty_like(order).scatter(0, order, torch.arange(order.shape[0], device=x.device))
+    n = x.shape[0]
+    nan = torch.isnan(x).scatter_reduce(0, at, torch.isnan(news), "amax")
+    return torch.where(nan, torch.nan, every[order[places[:n].scatter_reduce(0, at, places[n:], how)]])
 
 
 def _replace(x: Tensor, at: Tensor, news: Tensor, unique: bool) -> Tensor:

@@ -52,9 +52,41 @@ def lu_pivots_to_permutation(pivots: Tensor, permutation_size: int) -> Tensor:
 
 
 def tridiagonal_solve(dl: Tensor, d: Tensor, du: Tensor, b: Tensor) -> Tensor:
-    """By a dense solve, which swaps rows for accuracy and has a derivative."""
-    matrix = torch.diag_embed(d) + torch.diag_embed(dl[..., 1:], -1) + torch.diag_embed(du[..., :-1], 1)
-    return torch.linalg.solve(matrix, b)
+    """LAPACK's gtsv, step by step: swaps a row with the next where that one's pivot is larger.
+
+    A dense solve would do but for matrices that are singular up to rounding (inverse iteration makes them): there the
+    last pivot, and with it the whole solution, is rounding error, which another order of operations makes zero.
+    """
+    n = d.shape[-1]
+    if type(n) is not int:
+        matrix = torch.diag_embed(d) + torch.diag_embed(dl[..., 1:], -1) + torch.diag_embed(du[..., :-1], 1)
+        return torch.linalg.solve(matrix, b)
+    rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []  # pivot, the two elements right of it, right-hand side
+    nothing = torch.zeros_like(d[..., :1])
+    main, up, x = d[..., :1], du[..., :1], b[..., 0, :]
+    for i in range(n - 1):
+        low, below, x_below = dl[..., i + 1 : i + 2], d[..., i + 1 : i + 2], b[..., i + 1, :]
+        after = du[..., i + 1 : i + 2] if i + 2 < n else nothing
+        swap = _size(low) > _size(main)
+        pivot, right, far = (torch.where(swap, *p) for p in ((low, main), (below, up), (after, nothing)))
+        factor = torch.where(swap, main, low) / pivot
+        top, bottom = torch.where(swap, x_below, x), torch.where(swap, x, x_below)
+        rows.append((pivot, right, far, top))
+        main = torch.where(swap, up, below) - factor * right
+        up, x = torch.where(swap, -factor * far, after), bottom - factor * top
+    rows.append((main, nothing, nothing, x))
+    solved: list[Tensor] = []
+    for i in reversed(range(n)):
+        pivot, right, far, x = rows[i]
+        x = x - right * solved[-1] if solved else x
+        x = x - far * solved[-2] if len(solved) > 1 else x
+        solved.append(x / pivot)
+    return torch.stack(solved[::-1], -2)
+
+
+def _size(x: Tensor) -> Tensor:
+    """What LAPACK compares pivots by."""
+    return x.real.abs() + x.imag.abs() if x.is_complex() else x.abs()
 
 
 def cholesky_update(r: Tensor, w: Tensor) -> Tensor:

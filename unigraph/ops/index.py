@@ -173,9 +173,8 @@ scatter = _op(
     "vector k says. Windows that hit the same element are combined in row-major order of updates; for "
     "`replace` the last one wins. f16, bf16 and smaller floats are added in their own precision, one window "
     "after the other. A window that does not lie inside x entirely is dropped (`fill`), moved inside (`clip`) "
-    "or promised not to occur (`promise`; the reference clips it). A negative index is out of bounds. On bool, "
-    "add is `or` and "
-    "mul is `and`; max and min pass NaN on. unique_indices promises that no element is hit twice.",
+    "or promised not to occur (`promise`; dropped all the same). A negative index is out of bounds. On bool, "
+    "add is `or` and mul is `and`; max and min pass NaN on. unique_indices promises that no element is hit twice.",
     {
         "combiner": Attr("str", doc="how an update meets what stands there", choices=COMBINERS),
         "update_window_dims": Attr("ints", doc="axes of updates that hold windows, rising"),

@@ -133,6 +133,7 @@ def _scatter() -> list[Example]:
         _put(_LINE, far, four, array("f32", [14, 11, 12, 14]), "fill drops what is out of bounds; -1 is", mode="fill"),
         _put(_LINE, far, four, array("f32", [17, 11, 12, 16]), "clip moves windows inside", mode="clip"),
         _put(_LINE, _rows("i32", 2), four[:1], array("f32", [10, 11, 13, 13]), "promised to be inside", mode="promise"),
+        _put(_LINE, _rows("i32", 9), four[:1], _LINE, "a broken promise", mode="promise"),
         _put(_LINE, _rows("u64", 2**64 - 1), four[:1], _LINE, "a large unsigned index is not -1", mode="fill"),
         _put(_LINE, _rows("i32", 7, 9), four[:2], _LINE, "all dropped", combiner="replace", mode="fill"),
         _twice("f32", "add", [1, 1, 1], [2, 3, 4], [1, 10, 1], "repeated indices add up"),
