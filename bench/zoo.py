@@ -104,12 +104,12 @@ def runs() -> Iterator[tuple[str, bool, Any, dict[str, Any]]]:
     yield "perceptron 16-64-64-4, 32 rows", False, perceptron, {"input": torch.randn(32, 16)}
     for name in ("bert", "llama", "resnet"):
         yield f"{name} of the zoo", False, zoo.model(name), zoo.inputs(name)
-    mini = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    mini = transformers.BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
     ids = torch.randint(5, 1000, (8, 128))
     yield (
         "BERT of MiniLM's size, 8 x 128",
         True,
-        transformers.BertModel(transformers.BertConfig(**mini)).eval(),
+        transformers.BertModel(mini).eval(),
         {
             "input_ids": ids,
             "attention_mask": torch.ones_like(ids),
