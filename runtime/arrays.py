@@ -97,7 +97,7 @@ def from_numpy(x: np.ndarray, kind: str) -> Any:
 
 def writable(x: np.ndarray) -> np.ndarray:
     """``x``, or a copy of it when it is read-only or some of its elements share one place."""
-    broadcast = any(s == 0 and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
+    broadcast = 0 in x.strides and any(s == 0 and n > 1 for s, n in zip(x.strides, x.shape, strict=True))
     return x if x.flags.writeable and not broadcast else np.array(x, copy=True, order="C")
 
 

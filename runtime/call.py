@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from unigraph import dims
@@ -27,6 +28,29 @@ def signature_of(graph: Graph) -> Signature:
     return Signature(args, Tree(DICT), out, tuple(v.name for v in graph.inputs))
 
 
+@dataclass(frozen=True, slots=True)
+class _Repeat:
+    """The arrays of a call whose inputs were right: one with the like of them needs no second look."""
+
+    positional: int
+    names: tuple[str, ...]
+    order: tuple[int, ...]
+    like: Sequence[tuple[type, Any, Any]]
+    kind: str
+
+    def again(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """The graph's inputs, or None for a call that is not alike."""
+        if len(args) != self.positional or tuple(kwargs) != self.names:
+            return None
+        given = [*args, *kwargs.values()]
+        for x, (type_, dtype, shape) in zip(given, self.like):
+            if type(x) is not type_ or x.dtype != dtype or x.shape != shape:
+                return None
+            if self.kind == TORCH and (x.requires_grad or str(x.layout) != "torch.strided"):
+                return None
+        return [given[i] for i in self.order]
+
+
 class Plan:
     """How a graph is called, worked out once: which inputs belong to which argument."""
 
@@ -46,6 +70,8 @@ class Plan:
         # The common case: every argument is one array.
         self.plain = all(child.kind == LEAF for _, child, _ in self.positions)
         self.symbolic = [v for v in graph.inputs if not v.type.is_static]
+        self.flat = all(child.kind == LEAF for _, child, _ in self.by_name.values())
+        self._before: _Repeat | None = None
         # Where sizes are computed from symbols, symbols that stand alone are bound first.
         self.computed = any(type(d) is not int and not d.is_Symbol for v in self.symbolic for d in v.type.shape)
 
@@ -84,6 +110,29 @@ class Plan:
         are made from ``seed`` (from fresh entropy without one). Raises InputError saying which
         input is wrong, what was expected and what was given.
         """
+        before = self._before  # another thread may put its own there
+        if before is not None:
+            repeated = before.again(args, kwargs)
+            if repeated is not None:
+                return repeated, before.kind
+        leaves, kind = self._inputs(args, kwargs, seed)
+        self._before = self._repeatable(args, kwargs, leaves, kind)
+        return leaves, kind
+
+    def _repeatable(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[Any], kind: str
+    ) -> _Repeat | None:
+        """What to compare the next call with, when each argument of this one was an input as it stands."""
+        given = [*args, *kwargs.values()]
+        if not self.flat or len(given) != len(leaves) or any(v.role == KEY for v in self.graph.inputs):
+            return None
+        places = self.match(range(len(args)), dict(zip(kwargs, range(len(args), len(given)))))
+        order = [places[v] for v in self.graph.inputs]
+        if any(given[i] is not x or kind_of(x) != kind or not hasattr(x, "dtype") for i, x in zip(order, leaves)):
+            return None
+        return _Repeat(len(args), tuple(kwargs), tuple(order), [(type(x), x.dtype, x.shape) for x in given], kind)
+
+    def _inputs(self, args: Sequence[Any], kwargs: Mapping[str, Any], seed: int | None) -> tuple[list[Any], str]:
         given = self.match(args, kwargs)
         kind = key_kind = ""
         leaves: list[Any] = []

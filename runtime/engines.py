@@ -128,7 +128,7 @@ class Compiled(_Callable):
             kwargs, seed = {**kwargs, "seed": seed}, None
         leaves, kind = self._plan.inputs(args, kwargs, seed)
         native = self._engine.native
-        prepared = [self._native(x) for x in leaves]
+        prepared = leaves if kind == native else [self._native(x) for x in leaves]
         if states:
             results = self._engine.run(
                 prepared, {self._state(n): self._native(self._checked(n, x)) for n, x in states.items()}

@@ -51,19 +51,8 @@ class Engine:
         options.log_severity_level = 3
         # Products with dequantised weights in f32: by default the runtime quantises what they are multiplied with.
         options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-        if weight_bytes(export.model) <= EXTERNAL_ABOVE:
-            self._session = onnxruntime.InferenceSession(
-                export.model.SerializeToString(), options, providers=[provider], disabled_optimizers=_BROKEN
-            )
-            return
-        import onnx
-
-        with tempfile.TemporaryDirectory(prefix="unigraph-onnx-") as folder:
-            path = os.path.join(folder, "model.onnx")
-            onnx.save_model(export.model, path, save_as_external_data=True, location="model.data", size_threshold=1024)
-            self._session = onnxruntime.InferenceSession(
-                path, options, providers=[provider], disabled_optimizers=_BROKEN
-            )
+        self._session = _session(export.model, options, provider)
+        self._names = [o.name for o in self._session.get_outputs()]
 
     def take(self, x: np.ndarray) -> np.ndarray:
         """The array itself."""
@@ -82,14 +71,32 @@ class Engine:
             for name, kind, x in zip(self._inputs, self._carried, (*inputs, *held), strict=True)
         }
         try:
-            results = self._session.run(None, feed)
+            results = self._session.run(self._names, feed)
         except Exception as error:  # ONNX Runtime's errors have no common base
             raise EngineError(f"the onnx engine failed: {error}") from error
         return [writable(_result(np.asarray(r), kind)) for r, kind in zip(results, self._results, strict=True)]
 
 
+def _session(
+    model: Any, options: onnxruntime.SessionOptions, provider: tuple[str, dict[str, int]]
+) -> onnxruntime.InferenceSession:
+    """A session over the model; one too big for a single message goes through a folder."""
+    if weight_bytes(model) <= EXTERNAL_ABOVE:
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=[provider], disabled_optimizers=_BROKEN
+        )
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="unigraph-onnx-") as folder:
+        path = os.path.join(folder, "model.onnx")
+        onnx.save_model(model, path, save_as_external_data=True, location="model.data", size_threshold=1024)
+        return onnxruntime.InferenceSession(path, options, providers=[provider], disabled_optimizers=_BROKEN)
+
+
 def _carried(x: np.ndarray, kind: np.dtype) -> np.ndarray:
     """An argument as it travels: a complex one with its two parts in a last axis."""
+    if x.dtype == kind and x.flags.c_contiguous:
+        return x
     shape = x.shape
     if x.dtype.kind == "c":
         x, shape = np.ascontiguousarray(x).view(x.real.dtype), (*shape, 2)
@@ -97,6 +104,8 @@ def _carried(x: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def _result(x: np.ndarray, kind: np.dtype) -> np.ndarray:
+    if x.dtype == kind and x.dtype.num == kind.num:
+        return x
     if kind.kind == "c":
         return np.ascontiguousarray(x).view(kind)[..., 0]
     # The view turns ONNX Runtime's unsigned long long into the uint64 that everybody else means.

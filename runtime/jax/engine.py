@@ -63,6 +63,7 @@ class Engine:
 
     def __init__(self, graph: Graph, device: str | None = None):
         self._device = jax_device(device)
+        self._places = {self._device}
         with jax.enable_x64(True), jax.default_device(self._device):
             data = {v: jax.device_put(x, self._device) for v, x in load_data(graph, TABLE).items()}
             graph, self._data = hoist(graph, TABLE, data)
@@ -85,8 +86,12 @@ class Engine:
         data = list({**self._data, **states}.values()) if states else list(self._data.values())
         with jax.enable_x64(True), jax.default_device(self._device):
             try:
-                return self._function(data, jax.device_put(list(inputs), self._device))
+                return self._function(data, [x if self._here(x) else jax.device_put(x, self._device) for x in inputs])
             except UnigraphError:
                 raise
             except (jax.errors.JaxRuntimeError, ValueError, TypeError) as error:
                 raise EngineError(f"the jax engine failed: {error}") from error
+
+    def _here(self, x: Any) -> bool:
+        """Whether the compiled function takes this array as it is: asking costs far less than a transfer of nothing."""
+        return type(x) is np.ndarray or x.devices() == self._places
