@@ -1,7 +1,7 @@
-"""``engine="auto"``: measure the engines on this graph and these inputs once, remember the winner.
+"""``engine="auto"`` and ``tune``: measure the ways to run this graph on these inputs once, remember the winner.
 
 The choice is kept in a small JSON file in the user's cache folder, keyed by the graph's digest, the
-input shapes, the device, the machine and the frameworks' versions; a file that cannot be read or
+input shapes, the device, the machine, its threads and the frameworks' versions; a file that cannot be read or
 written is as good as none.
 """
 
@@ -12,9 +12,7 @@ import importlib.metadata
 import json
 import os
 import platform
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,75 +21,63 @@ import numpy as np
 
 from unigraph import serde
 from unigraph.errors import EngineError
-from unigraph.graph import CONSTANT, Graph
+from unigraph.graph import CONSTANT, Graph, GraphLike, as_graph
 
-from . import arrays, call
-from .engines import ENGINES, Compiled
+from . import call
+from .engines import Compiled, engine_module
+from .measure import ALL, QUICK, Candidate, Tuning, measure, prepare
 
-ROUNDS = 3  # timed calls for each engine after its first, which may compile
 REMEMBERED = 1000  # choices kept in the file
 LARGE = 1 << 16  # bytes of a constant that the digest reads
+BUDGET = 30.0  # seconds after which auto begins no other candidate
 
 
 def choose(graph: Graph, device: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Compiled:
-    """The fastest engine that runs this graph here, prepared.
+    """The fastest way to run this graph here, prepared.
 
-    Raises InputError for wrong inputs, EngineError holding each engine's own reason when none can run it.
+    Raises InputError for wrong inputs, EngineError holding each candidate's own reason when none can run it.
     """
-    leaves, _ = call.Plan(graph).inputs(args, kwargs, seed=0)
-    key = _key(graph, device, [tuple(x.shape) for x in leaves])
-    reasons: dict[str, str] = {}
-    known = _read().get(key, "")
-    if known in ENGINES:
-        compiled, _ = _measure(graph, known, device, args, kwargs, 0, reasons)
+    key = _key(graph, device, args, kwargs)
+    known = Candidate.parse(_read().get(key, ""))
+    if known is not None:
+        compiled = prepare(graph, known, device, args, kwargs)
         if compiled is not None:
             return compiled
-    best, least = None, float("inf")
-    for name in ENGINES:
-        if name in reasons:
-            continue
-        _progress(f"auto: measuring {name}")
-        compiled, seconds = _measure(graph, name, device, args, kwargs, ROUNDS, reasons)
-        if compiled is not None and seconds < least:
-            best, least = compiled, seconds
-    _progress("")
+    tuning, best = measure(graph, device, args, kwargs, [c for c in QUICK if c != known], BUDGET)
     if best is None:
-        listed = "".join(f"\n  {name}: {reason}" for name, reason in reasons.items())
+        listed = "".join(f"\n  {row.candidate}: {row.reason}" for row in tuning.rows if not row.candidate.level)
         raise EngineError(f"no engine can run this graph on {device or 'cpu'} here:{listed}")
-    _remember(key, best.engine)
+    _remember(key, str(tuning.rows[0].candidate))
     return best
 
 
-def _measure(
-    graph: Graph,
-    name: str,
-    device: str | None,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    rounds: int,
-    reasons: dict[str, str],
-) -> tuple[Compiled | None, float]:
-    """A prepared engine and its seconds for a call; None, with the reason noted, when it fails."""
-    try:
-        compiled = Compiled(graph, name, device)
-        compiled.flat(args, kwargs, seed=0)
-        return compiled, min((_timed(compiled, args, kwargs) for _ in range(rounds)), default=0.0)
-    except Exception as error:  # an engine that fails on this graph is simply not a candidate
-        reasons[name] = str(error)
-        return None, 0.0
+def tune(
+    graph: GraphLike,
+    *inputs: Any,
+    budget: float = 120.0,
+    device: str | None = None,
+    engines: Sequence[str] | None = None,
+    **named_inputs: Any,
+) -> Tuning:
+    """Measure every way to run a graph on these inputs; ``auto`` takes the fastest from then on.
 
+    The candidates are all engines (or ``engines``), torch.compile among them, each with and without the
+    passes of level 3; those near the fastest take turns, and figures are medians. After ``budget``
+    seconds no other candidate is begun. The result prints as a table, its ``best`` is the winner, and
+    ``to_dict()`` gives plain data: seconds of a call and of the first one, calls per second, bytes.
 
-def _timed(compiled: Compiled, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    start = time.perf_counter()
-    for result in compiled.flat(args, kwargs, seed=0):
-        arrays.to_numpy(result)  # waits for asynchronous devices
-    return time.perf_counter() - start
-
-
-def _progress(text: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\033[K{text}")
-        sys.stderr.flush()
+    Raises InputError for wrong inputs and EngineError for an unknown engine. A candidate that fails stands
+    in the table with its reason.
+    """
+    graph = as_graph(graph)
+    for name in engines or ():
+        engine_module(name)
+    key = _key(graph, device, inputs, named_inputs)
+    candidates = [c for c in ALL if engines is None or c.engine in engines]
+    tuning, best = measure(graph, device, inputs, named_inputs, candidates, budget)
+    if best is not None and engines is None:
+        _remember(key, str(tuning.rows[0].candidate))
+    return tuning
 
 
 def digest(graph: Graph) -> str:
@@ -105,9 +91,14 @@ def digest(graph: Graph) -> str:
     return str(found)
 
 
-def _key(graph: Graph, device: str | None, shapes: Sequence[tuple[int, ...]]) -> str:
+def _key(graph: Graph, device: str | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Raises InputError for inputs that are not the graph's."""
+    leaves, _ = call.Plan(graph).inputs(args, kwargs, seed=0)
+    shapes = [tuple(x.shape) for x in leaves]
     versions = [f"{name}={_version(name)}" for name in ("unigraph", "torch", "jax", "onnxruntime", "numpy")]
-    machine = [platform.machine(), platform.processor(), str(os.cpu_count()), device or "cpu"]
+    threads = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")]
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    machine = [platform.machine(), platform.processor(), str(usable), *threads, device or "cpu"]
     return hashlib.sha256((digest(graph) + repr((shapes, versions, machine))).encode()).hexdigest()
 
 

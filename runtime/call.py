@@ -35,14 +35,14 @@ class _Repeat:
     positional: int
     names: tuple[str, ...]
     order: tuple[int, ...]
-    like: Sequence[tuple[type, Any, Any]]
+    like: Sequence[tuple[type[Any], Any, Any]]
     kind: str
 
     def again(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
         """The graph's inputs, or None for a call that is not alike."""
         if len(args) != self.positional or tuple(kwargs) != self.names:
             return None
-        given = [*args, *kwargs.values()]
+        given: list[Any] = [*args, *kwargs.values()]
         for x, (type_, dtype, shape) in zip(given, self.like):
             if type(x) is not type_ or x.dtype != dtype or x.shape != shape:
                 return None

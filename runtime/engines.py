@@ -18,12 +18,15 @@ from unigraph.graph import STATE, Graph, GraphLike, Value, as_graph
 
 from . import arrays, call
 
-# Where each engine lives; the ONNX engine stands with the exporter it needs.
+COMPILER = "torch.compile"  # takes seconds to minutes to prepare
+
+# Where each engine lives; those that need an exporter stand with it.
 ENGINES: Mapping[str, str] = {
     "numpy": "unigraph.runtime.numpy.engine",
     "torch": "unigraph.runtime.torch.engine",
     "jax": "unigraph.runtime.jax.engine",
     "onnx": "unigraph.converters.onnx.session",
+    COMPILER: "unigraph.converters.torch_fx.compiled",
 }
 
 
@@ -196,12 +199,13 @@ class AutoCompiled(_Callable):
 
 
 def compile(graph: GraphLike, engine: str = "auto", device: str | None = None) -> Compiled | AutoCompiled:
-    """A callable that runs ``graph`` on ``engine`` (auto, numpy, torch, jax, onnx) and ``device``.
+    """A callable that runs ``graph`` on ``engine`` (auto, numpy, torch, jax, onnx, torch.compile) and ``device``.
 
     It takes the inputs of the captured program, in their structure, by position or by name, any
     input also by its own name, and gives the outputs in theirs, as arrays of the kind that went in
     (NumPy, torch or JAX). ``device`` is ``cpu``, ``cuda``, ``cuda:N`` or ``tpu``; torch and JAX arrays
-    stay there. ``auto`` measures the engines at the first call and remembers the fastest.
+    stay there. ``auto`` measures the engines at the first call, with and without the passes of level 3, and
+    remembers the fastest; `tune` tries torch.compile too, which takes longer to prepare.
     ``.step(..., states=...)`` gives the outputs and the new states.
 
     Raises EngineError when the engine or device is not there, MissingPackageError when the engine's

@@ -12,7 +12,7 @@ import pytest
 import unigraph as ug
 from unigraph.cli import main
 
-COMMANDS = ("export", "convert", "run", "show", "check", "optimize", "diff", "ops", "doctor")
+COMMANDS = ("export", "convert", "run", "tune", "bench", "show", "check", "optimize", "diff", "ops", "doctor")
 PROGRAMS = """
 import unigraph as ug
 import {framework}
@@ -179,6 +179,34 @@ def test_doctor(call):
     assert status == 0 and "numpy" in out and "cpu" in out
     data = json.loads(call("doctor", "--json")[1])
     assert data["engines"]["numpy"] == ["cpu"] and "numpy" in data["packages"]
+
+
+# -- tune, bench -----------------------------------------------------------------------------------
+
+
+def test_bench_and_tune(inside, call, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    status, out, _ = call("bench", "m.ugraph", "--engine", "numpy")
+    assert status == 0 and "numpy" in out and "calls/s" in out and "torch" not in out
+    assert not (tmp_path / "unigraph").exists()
+    rows = json.loads(call("bench", "m.ugraph", "--engine", "numpy", "-i", "x.npy", "--json")[1])
+    assert [row["candidate"] for row in rows] == ["numpy"] and rows[0]["seconds"] > 0
+    status, out, _ = call("tune", "m.ugraph", "--budget", "0")
+    assert status == 0 and "not measured" in out and (tmp_path / "unigraph" / "auto.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--size", "batch"], "size 'batch' is not of the form batch=8"),
+        (["--size", "width=2"], "no free size is called width"),
+        (["--size", "batch=2", "-i", "x.npy"], "give --input or --size, not both"),
+        (["--engine", "abacus"], "no engine 'abacus'"),
+    ],
+)
+def test_bench_refuses(argv, message, inside, call):
+    status, out, err = call("bench", "m.ugraph", *argv)
+    assert (status, out) == (1, "") and message in err
 
 
 # -- optimize, diff --------------------------------------------------------------------------------

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections import namedtuple
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,8 +17,7 @@ import unigraph as ug
 from unigraph.dims import Constraint
 from unigraph.graph import Graph
 from unigraph.opdef import registry
-from unigraph.runtime import auto, call, keys
-from unigraph.runtime.engines import Compiled
+from unigraph.runtime import call, keys
 from unigraph.tree import Signature, Tree, flatten
 
 ENGINES = ("numpy", "torch", "jax", "onnx")
@@ -504,84 +501,3 @@ def test_a_failing_operation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ug.EngineError, match=r"numpy engine failed on <tanh\(f32\[batch,2\]\).*layer \(net.py:7\).*no room"
     ):
         ug.run(affine(), X, Y, engine="numpy")
-
-
-# -- auto --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The engines that auto prepared, in order."""
-    for package in PACKAGES.values():
-        pytest.importorskip(package)
-    made: list[str] = []
-
-    def record(graph: Graph, name: str, device: str | None) -> Compiled:
-        made.append(name)
-        return Compiled(graph, name, device)
-
-    monkeypatch.setattr(auto, "Compiled", record)
-    yield made
-
-
-def test_auto_measures_once(measured: list[str], cache: Path) -> None:
-    f = ug.compile(affine())
-    assert f.engine == "auto"
-    np.testing.assert_allclose(f(X, Y), WANTED, rtol=1e-5)
-    f(X, Y)
-    assert measured == list(ENGINES) and f.engine in ENGINES
-    assert list(json.loads(cache.read_text()).values()) == [f.engine]
-    again = ug.compile(affine())  # an equal graph, as in another process
-    again(X, Y)
-    assert measured[len(ENGINES) :] == [f.engine]
-    np.testing.assert_allclose(ug.run(affine(), X[:2], Y[:2]), WANTED[:2], rtol=1e-5)
-    assert len(json.loads(cache.read_text())) == 2  # other shapes, another choice
-
-
-@pytest.mark.parametrize("content", ["", "{", "[1, 2]", '{"a": 3}', "\x00\xff"])
-def test_auto_survives_a_corrupt_cache(content: str, measured: list[str], cache: Path) -> None:
-    cache.parent.mkdir(parents=True)
-    cache.write_text(content)
-    np.testing.assert_allclose(ug.run(affine(), X, Y), WANTED, rtol=1e-5)
-    assert len(json.loads(cache.read_text())) >= 1
-
-
-def test_auto_without_a_cache_folder(measured: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    np.testing.assert_allclose(ug.run(affine(), X, Y), WANTED, rtol=1e-5)
-
-
-def test_auto_passes_over_engines_that_fail(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    def only_numpy(graph: Graph, name: str, device: str | None) -> Compiled:
-        if name != "numpy":
-            raise RuntimeError("broken")
-        return Compiled(graph, name, device)
-
-    monkeypatch.setattr(auto, "Compiled", only_numpy)
-    f = ug.compile(affine())
-    f(X, Y)
-    assert f.engine == "numpy"
-    known = json.loads(cache.read_text())
-    cache.write_text(json.dumps({k: "torch" for k in known}))  # remembered, but broken since
-    f = ug.compile(affine())
-    f(X, Y)
-    assert f.engine == "numpy" and set(json.loads(cache.read_text()).values()) == {"numpy"}
-
-
-def test_auto_reports_every_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(graph: Graph, name: str, device: str | None) -> Compiled:
-        raise RuntimeError(f"{name} is broken")
-
-    monkeypatch.setattr(auto, "Compiled", broken)
-    with pytest.raises(ug.EngineError, match=r"(?s)no engine can run.*numpy: numpy is broken.*onnx: onnx is broken"):
-        ug.run(affine(), X, Y)
-
-
-def test_the_digest_tells_graphs_apart() -> None:
-    def scaled(by: float, weight: float) -> Graph:
-        b = ug.GraphBuilder("scaled")
-        x, w = b.input("x", "f32", (4,)), b.weight("w", np.full(4, weight, np.float32))
-        return b.build(b.mul(b.mul(x, w), b.constant(np.full(4, by, np.float32))))
-
-    assert auto.digest(scaled(1, 1)) == auto.digest(scaled(1, 2)) != auto.digest(scaled(2, 1))

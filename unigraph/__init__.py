@@ -33,6 +33,7 @@ _PUBLIC = {
     "save": "unigraph.file",
     "run": "unigraph.runtime.engines",
     "compile": "unigraph.runtime.engines",
+    "tune": "unigraph.runtime.auto",
     "diff": "unigraph.runtime.diff",
     "optimize": "unigraph.passes",
     "check": "unigraph.check",
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
     from unigraph.graph import Value as Value
     from unigraph.opdef import composite as composite
     from unigraph.passes import optimize as optimize
+    from unigraph.runtime.auto import tune as tune
     from unigraph.runtime.diff import diff as diff
     from unigraph.runtime.engines import compile as compile
     from unigraph.runtime.engines import run as run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -48,7 +48,7 @@ class Engine:
         with torch.no_grad(), self._factories():
             graph, self._data = hoist(graph, TABLE, {v: on_device(x, self._device) for v, x in held.items()})
         self._program = Program(graph, TABLE)
-        self._held = frozenset(_place(x) for x in self._data.values()) - {0}
+        self._held = frozenset(place(x) for x in self._data.values()) - {0}
 
     def take(self, x: np.ndarray) -> torch.Tensor:
         """A tensor over the memory of ``x``, unless that is read-only."""
@@ -61,20 +61,22 @@ class Engine:
             data = {**data, **{v: on_device(x, device) for v, x in states.items()}}
         with torch.no_grad(), self._factories():
             results = self._program.run([on_device(x, device) for x in inputs], data)
-            return [self._own(x) for x in results]
+            return [own(x, self._held) for x in results]
 
     def _factories(self) -> AbstractContextManager[Any]:
         """Rows that make tensors from nothing make them here. The context costs time at every torch
         function, so it is entered only when tensors would be made elsewhere."""
         return nullcontext() if torch.get_default_device() == self._device else self._device
 
-    def _own(self, x: torch.Tensor) -> torch.Tensor:
-        broadcast = 0 in x.stride() and any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
-        if not broadcast and _place(x) not in self._held:
-            return x
-        return unbits(bits(x).clone(memory_format=torch.contiguous_format), x.dtype)
+
+def own(x: torch.Tensor, held: Set[int]) -> torch.Tensor:
+    """``x``, or a copy where it shares memory with itself or with weights, which are at the places ``held``."""
+    broadcast = 0 in x.stride() and any(s == 0 and n > 1 for s, n in zip(x.stride(), x.shape, strict=True))
+    if not broadcast and place(x) not in held:
+        return x
+    return unbits(bits(x).clone(memory_format=torch.contiguous_format), x.dtype)
 
 
-def _place(x: torch.Tensor) -> int:
+def place(x: torch.Tensor) -> int:
     """Where the memory of a tensor begins; 0 for one without any."""
     return x.untyped_storage().data_ptr()

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("graph")
     inputs(sub, arrays)
-    sub.add_argument("--engine", default="auto", help="auto, numpy, torch, jax or onnx")
+    sub.add_argument("--engine", default="auto", help="auto, numpy, torch, jax, onnx or torch.compile")
     sub.add_argument("--device", help="cpu, cuda, cuda:N or tpu")
     sub.add_argument("--seed", type=int, help="seed of the random keys")
     sub.add_argument(
@@ -72,6 +72,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--weights", help="safetensors file (or glob) to bind by name")
     sub.add_argument("--output", "-o", help="write the results to this .npz file")
+
+    for name, do, text in (
+        ("tune", commands.tune, "measure every way to run a graph; --engine auto takes the fastest from then on"),
+        ("bench", commands.bench, "measure engines on a graph: time of a call, calls per second, first call, memory"),
+    ):
+        sub = command(name, do, text, f"unigraph {name} m.ugraph --size batch=8")
+        sub.add_argument("graph")
+        inputs(sub, f"{arrays}; made up by type without any")
+        sub.add_argument("--size", action="append", metavar="NAME=N", help="a free size of inputs that are made up")
+        sub.add_argument("--device", help="cpu, cuda, cuda:N or tpu")
+        sub.add_argument("--budget", type=float, default=120.0, help="seconds after which no other candidate is begun")
+        if name == "bench":
+            sub.add_argument("--engine", action="append", help="only this engine; repeat for several")
 
     sub = command("show", commands.show, "print a graph", "unigraph show m.ugraph --stats")
     sub.add_argument("graph")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, UnigraphError
+from ..errors import EngineError, InputError, UnigraphError
 from ..graph import Graph
 from ..types import shown
-from .files import given_inputs, read, write
+from .files import given_inputs, given_sizes, made_inputs, read, write
 
 Result = tuple[str, Any]  # what to print for a person, what to print as JSON
 
@@ -61,6 +62,33 @@ def run(o: argparse.Namespace) -> Result:
     if o.output:
         lines.append(f"written to {o.output}")
     return "\n".join(lines), {"engine": engine, "seconds": seconds, "outputs": data}
+
+
+def tune(o: argparse.Namespace) -> Result:
+    """Measure every way to run the graph; what auto takes from then on."""
+    return _measured(o, None)
+
+
+def bench(o: argparse.Namespace) -> Result:
+    """Measure the engines asked for, all without more; nothing is remembered."""
+    from ..runtime.engines import ENGINES
+
+    return _measured(o, o.engine or tuple(ENGINES))
+
+
+def _measured(o: argparse.Namespace, engines: Sequence[str] | None) -> Result:
+    import unigraph as ug
+
+    graph = read(o.graph, o)
+    args, named = given_inputs(o.input or [])
+    if not args and not named:
+        named = made_inputs(graph, given_sizes(o.size or []))
+    elif o.size:
+        raise InputError("give --input or --size, not both")
+    tuning = ug.tune(graph, *args, budget=o.budget, device=o.device, engines=engines, **named)
+    if tuning.best is None:
+        raise EngineError(f"nothing can run {o.graph} here:\n{tuning}")
+    return str(tuning), tuning.to_dict()
 
 
 def show(o: argparse.Namespace) -> Result:

@@ -153,6 +153,41 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[np.ndarray, ...], dict[s
     return tuple(arrays), ({"dynamic": tuple(dynamic)} if sizes else {})
 
 
+def made_inputs(graph: Graph, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Arrays for the inputs of a graph, by name: normal numbers, and zeros and ones for whole numbers.
+
+    ``sizes`` gives free sizes; others are the least that the graph allows, but 1 at least. Keys are left out.
+    Raises InputError for a size that the graph does not have.
+    """
+    from .. import dims
+    from ..memory import least_sizes
+
+    unknown = sizes.keys() - graph.symbols.keys()
+    if unknown:
+        raise InputError(f"no free size is called {', '.join(unknown)}; there are {', '.join(graph.symbols) or 'none'}")
+    assumed = least_sizes(graph, sizes)
+    rng = np.random.default_rng(0)
+    made: dict[str, np.ndarray] = {}
+    for value in graph.inputs:
+        kind = value.type.dtype
+        if not kind.is_key:
+            shape = tuple(int(dims.evaluate(d, assumed)) for d in value.type.shape)
+            numbers = rng.standard_normal(shape) if kind.is_inexact else rng.integers(0, 2, shape)
+            made[value.name] = np.asarray(numbers).astype(kind.numpy)
+    return made
+
+
+def given_sizes(texts: Sequence[str]) -> dict[str, int]:
+    """Sizes from texts such as ``batch=8``. Raises InputError for another text."""
+    sizes: dict[str, int] = {}
+    for text in texts:
+        name, _, size = text.partition("=")
+        if not size.isdigit():
+            raise InputError(f"size {text!r} is not of the form batch=8")
+        sizes[name] = int(size)
+    return sizes
+
+
 def given_inputs(texts: Sequence[str]) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """Inputs from ``x.npy``, ``x=x.npy`` or ``all.npz``: positional ones and named ones.
 
