@@ -71,6 +71,7 @@ class Plan:
         self.plain = all(child.kind == LEAF for _, child, _ in self.positions)
         self.symbolic = [v for v in graph.inputs if not v.type.is_static]
         self.flat = all(child.kind == LEAF for _, child, _ in self.by_name.values())
+        self.keyed = any(v.role == KEY for v in graph.inputs)
         self._before: _Repeat | None = None
         # Where sizes are computed from symbols, symbols that stand alone are bound first.
         self.computed = any(type(d) is not int and not d.is_Symbol for v in self.symbolic for d in v.type.shape)
@@ -124,7 +125,7 @@ class Plan:
     ) -> _Repeat | None:
         """What to compare the next call with, when each argument of this one was an input as it stands."""
         given = [*args, *kwargs.values()]
-        if not self.flat or len(given) != len(leaves) or any(v.role == KEY for v in self.graph.inputs):
+        if not self.flat or len(given) != len(leaves) or self.keyed:
             return None
         places = self.match(range(len(args)), dict(zip(kwargs, range(len(args), len(given)))))
         order = [places[v] for v in self.graph.inputs]

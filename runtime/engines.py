@@ -131,7 +131,8 @@ class Compiled(_Callable):
             kwargs, seed = {**kwargs, "seed": seed}, None
         leaves, kind = self._plan.inputs(args, kwargs, seed)
         native = self._engine.native
-        prepared = leaves if kind == native else [self._native(x) for x in leaves]
+        ready = kind == native and not self._plan.keyed  # keys made from a seed are NumPy's
+        prepared = leaves if ready else [self._native(x) for x in leaves]
         if states:
             results = self._engine.run(
                 prepared, {self._state(n): self._native(self._checked(n, x)) for n, x in states.items()}

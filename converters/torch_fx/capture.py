@@ -6,12 +6,9 @@ What comes in: a module, a function of tensors, an FX GraphModule, an ExportedPr
 from __future__ import annotations
 
 import math
-import os
-import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +22,8 @@ from unigraph.graph import Graph, Value
 from unigraph.tree import Signature, flatten
 
 from . import compat, load_rows
-from .dynamic import Spec, read_spec
+from .dynamic import Spec
 from .meta import all_on_meta, with_data
-from .rewrites import rewriting
 from .rowbook import find
 from .sizes import SYMBOLIC, Sizes, constraint
 from .tensors import dtype_of, identity
@@ -64,6 +60,7 @@ class Captured:
     unread: tuple[Source, ...] = ()  # what else the state_dict holds: tied names, tensors that nothing reads
     decompose: Callable[[Callable[[Any], bool]], Captured] | None = None
     guards: tuple[Any, ...] = ()
+    questions: tuple[Any, ...] = ()  # conditions on values that branches of Python asked for
 
 
 def from_torch(
@@ -73,11 +70,16 @@ def from_torch(
     *,
     dynamic: Any = None,
     branches: str = "refuse",
+    max_paths: int = 64,
 ) -> Graph:
     """Capture a torch program as a graph.
 
     ``program`` is an ``nn.Module``, a function of tensors, an ``fx.GraphModule``, an
-    ``ExportedProgram`` or the path of a ``.pt2`` file (the last two need no arguments).
+    ``ExportedProgram``, a TorchScript module, or the path of a ``.pt2`` or TorchScript file
+    (exported programs and traced GraphModules need no arguments). A function's modules and optimizers,
+    those of its enclosing scopes that it names, belong to the program: a training step that calls
+    ``loss.backward()`` and ``optimizer.step()`` is captured with its parameters and the optimizer's
+    tensors as states.
 
     ``args`` and ``kwargs`` are example inputs: nested structures of tensors. Their shapes hold for
     the graph except for axes named in ``dynamic``: ``{"x": ("batch", None)}`` by parameter name, or a
@@ -88,128 +90,37 @@ def from_torch(
     Parameters and buffers keep their state_dict names and share memory with the module; buffers that
     the program updates become states; random operators draw from an added input ``key``.
 
+    A Python branch on the values of tensors (``if x.sum() > 0``) is refused, or explored with
+    ``branches="explore"``: the program then runs once for each combination of outcomes, at most
+    ``max_paths`` times, and the runs are joined by ``cond`` edges. All outcomes must return one structure
+    of tensors of one type each. Where the random numbers of torch decide, the key does.
+
     Raises UnsupportedError listing every operator that cannot be carried; UnigraphError for a branch
-    on tensor values (``branches="refuse"``) and for a program that changes its own inputs; InputError
+    on tensor values that is not or cannot be explored (more outcomes, results of different types, runs
+    that differ though their answers do not) and for a program that changes its own inputs; InputError
     for arguments that do not fit.
     """
     if branches not in ("refuse", "explore"):
         raise InputError(f'branches is "refuse" or "explore", not {branches!r}')
-    if branches == "explore":
-        raise UnigraphError(
-            'branches="explore" is not available in this version; write torch.cond instead of the branch'
-        )
+    if max_paths < 1:
+        raise InputError(f"max_paths is at least 1, not {max_paths}")
+    from .programs import captured
+
     load_rows()
     compat.register_caches()
     compat.complete_fakes()
     args, kwargs = tuple(args) if isinstance(args, (tuple, list)) else (args,), dict(kwargs or {})
     with compat.numbers_known(program), all_on_meta(program) as real:
-        captured = with_data(_capture(program, args, kwargs, dynamic), real)
-    return _lower(captured)
+        found = with_data(captured(program, args, kwargs, dynamic, branches, max_paths), real)
+    return _lower(found)
 
 
-# -- capture -----------------------------------------------------------------------------------------
+# -- exported programs -------------------------------------------------------------------------------
 
 
-def _capture(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Any) -> Captured:
-    if isinstance(program, (str, os.PathLike)):
-        program = torch.export.load(Path(program))
-    if isinstance(program, ExportedProgram):
-        return _from_exported(program, Spec(), "exported")
-    if isinstance(program, fx.GraphModule) and not args and not kwargs:
-        return _from_annotated(program)
-    if isinstance(program, torch.jit.ScriptModule):
-        raise UnigraphError("a TorchScript module cannot be captured: pass the nn.Module it was made from")
-    if not callable(program):
-        raise InputError(f"from_torch takes a module, function, GraphModule, ExportedProgram or path, not {program!r}")
-    module = program if isinstance(program, torch.nn.Module) else _Function(program)
-    if _on_meta(module):
-        args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
-    spec = read_spec(module.forward, args, kwargs, dynamic)
-    name = getattr(program, "__name__", type(program).__name__)
-    failures: list[Exception] = []
-    for strict in (False, True):
-        try:
-            exported = _export(module, args, kwargs, spec, strict)
-        except Exception as error:
-            _refuse_branch(error)
-            failures.append(error)
-            continue
-        if compat.uses_functorch(exported):
-            break
-        try:
-            return _from_exported(exported, spec, name)
-        except (RuntimeError, AssertionError) as error:  # buffers that share memory, of which one is written
-            if isinstance(error, UnigraphError):
-                raise
-            failures.append(error)
-    reason = "it uses torch.func transforms" if not failures else _first_line(failures[0])
-    warnings.warn(
-        f"torch.export cannot carry {name} ({reason}): capturing a trace of the path that the example "
-        "arguments take; Python control flow is fixed at that path",
-        stacklevel=3,
-    )
-    from .trace import traced
-
-    try:
-        return traced(module, args, kwargs, spec, name)
-    except Exception as error:
-        _refuse_branch(error)
-        if isinstance(error, UnigraphError):
-            raise
-        raise UnigraphError(
-            f"{name} cannot be captured. torch.export: {_first_line(failures[0]) if failures else reason}. "
-            f"Trace: {type(error).__name__}: {_first_line(error)}"
-        ) from error
-
-
-def _export(module: torch.nn.Module, args: Any, kwargs: Any, spec: Spec, strict: bool) -> ExportedProgram:
-    whole = compat.recurrent_whole()
-    with warnings.catch_warnings(), compat.transforms_undone(), whole, rewriting(strict):
-        warnings.simplefilter("ignore")
-        return torch.export.export(module, args, kwargs, dynamic_shapes=spec.shapes, strict=strict)
-
-
-class _Function(torch.nn.Module):
-    """A function as a module; a bound method brings its module's parameters along as ``inner``."""
-
-    def __init__(self, function: Callable[..., Any]):
-        super().__init__()
-        owner = getattr(function, "__self__", None)
-        if isinstance(owner, torch.nn.Module):
-            self.inner = owner
-        self.forward = compat.as_forward(function)  # type: ignore[method-assign]
-
-
-def _on_meta(module: torch.nn.Module) -> bool:
-    tensors = [*module.parameters(), *module.buffers()]
-    return bool(tensors) and all(t.is_meta for t in tensors)
-
-
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, in short."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]
-
-
-def _refuse_branch(error: Exception) -> None:
-    if not compat.is_data_dependent(error):
-        return
-    places = re.findall(r'File "([^"]+)", line (\d+), in [^\n]*\n\s+([^\n]+)', str(error))
-    if not places:
-        frames = _user_frames(error)
-        places = frames[-1:]
-    where = f" at {os.path.basename(places[-1][0])}:{places[-1][1]}: {places[-1][2].strip()}" if places else ""
-    raise UnigraphError(
-        f"the program branches on the values of a tensor{where}. "
-        'With branches="refuse" (the default) that is not captured: write torch.cond or torch.where there, '
-        'or ask for branches="explore"'
-    ) from error
-
-
-def _user_frames(error: BaseException) -> list[tuple[str, str, str]]:
-    import traceback
-
-    frames = traceback.extract_tb(error.__traceback__)
-    own = (os.path.dirname(torch.__file__), os.path.dirname(__file__))
-    return [(f.filename, str(f.lineno), f.line or "") for f in frames if not f.filename.startswith(own)]
 
 
 def _from_exported(ep: ExportedProgram, spec: Spec, name: str) -> Captured:
@@ -354,7 +265,7 @@ def _lower(captured: Captured) -> Graph:
             again = captured.decompose(lambda op: find(op) is None or op in failed)
         except Exception as error:
             gaps.raise_if_any()
-            raise UnigraphError(f"torch cannot decompose {captured.name}: {_first_line(error)}") from error
+            raise UnigraphError(f"torch cannot decompose {captured.name}: {first_line(error)}") from error
         graph, left, _ = _attempt(again)
         # Decomposed nodes have lost their place in the source; the first walk knows it.
         places = {gap.op: gap.where for gap in gaps.found.values()}
@@ -371,7 +282,7 @@ def _attempt(captured: Captured) -> tuple[Graph | None, Gaps, set[Any]]:
     gaps, failed = Gaps(_TASK), set[Any]()
     placeholders = [n for n in captured.module.graph.nodes if n.op == "placeholder"]
     names = _symbol_names(captured, placeholders)
-    b = TorchBuilder(captured.name, Sizes(names))
+    b = TorchBuilder(captured.name, Sizes(names, captured.questions))
     walker = Walker(b, gaps, failed)
     env: dict[fx.Node, Any] = {}
     signature_in = _inputs(b, captured, placeholders, env)

@@ -5,14 +5,19 @@ What the engine needs too stands in runtime/torch/compat.py; a new torch version
 
 from __future__ import annotations
 
+import inspect
+import io
+import logging
 import sys
 import types
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
 
+import sympy
 import torch
 from torch.autograd import forward_ad
 from torch.fx.experimental.symbolic_shapes import (
@@ -22,8 +27,10 @@ from torch.fx.experimental.symbolic_shapes import (
 )
 from torch.utils import _pytree as pytree
 
+from unigraph.errors import InputError
 from unigraph.runtime.torch.compat import fake_mode
 
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 DATA_DEPENDENT: tuple[type[Exception], ...] = (GuardOnDataDependentSymNode,)
 
 
@@ -97,6 +104,30 @@ def numbers_known(program: Any) -> Iterator[None]:
         yield
     finally:
         FakeTensorMode.from_tensor = plain  # type: ignore[method-assign]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """A block in which torch's capture logs nothing: what fails is told in one error."""
+    loggers = [logging.getLogger(n) for n in list(logging.root.manager.loggerDict) if n == "torch" or n[:6] == "torch."]
+    before = [(logger, logger.disabled) for logger in loggers]
+    written = io.StringIO()
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        with redirect_stderr(written):  # a failing export prints half a graph there
+            yield
+        print(written.getvalue(), end="", file=sys.stderr)
+    finally:
+        for logger, disabled in before:
+            logger.disabled = disabled
+
+
+def converted_script(script: Any, args: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    """A TorchScript module or function as torch's own converter exports it."""
+    from torch._export.converter import TS2EPConverter
+
+    return TS2EPConverter(script, args).convert()
 
 
 def operators_left(**rows: Any) -> dict[Any, Any]:
@@ -236,14 +267,122 @@ def leaves_of_node(x: Any) -> list[Any] | None:
 
 
 def fake_inputs(tensors: list[torch.Tensor], dynamic: list[set[int]]) -> tuple[list[torch.Tensor], Any]:
-    """Fake tensors in one mode; the named axes of each get symbolic sizes. Also gives the shape environment."""
+    """Fake tensors in one mode; the named axes of each get symbolic sizes. Also gives the mode."""
     mode = fake_mode()
     result: list[torch.Tensor] = []
     for tensor, axes in zip(tensors, dynamic, strict=True):
         kinds = [DimDynamic.DYNAMIC if a in axes else DimDynamic.STATIC for a in range(tensor.ndim)]
         context: Any = StatelessSymbolicContext(dynamic_sizes=kinds)  # type: ignore[arg-type]
         result.append(mode.from_tensor(tensor, symbolic_context=context))
-    return result, mode.shape_env
+    return result, mode
+
+
+def trace(program: Callable[..., Any], table: dict[Any, Callable[..., Any]], inputs: list[Any], mode: Any) -> Any:
+    """A make_fx trace under a fake mode, in which reading a tensor's value gives an unknown number, not an error."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    options: dict[str, Any] = {"record_stack_traces": True, "_error_on_data_dependent_ops": False}
+    with mode:  # tensors that the program makes have no values either
+        return make_fx(program, decomposition_table=table, **options)(*inputs)
+
+
+@contextmanager
+def asking(answer: Callable[[Any], bool | None], env: Any) -> Iterator[None]:
+    """A block in which ``answer`` is asked where torch cannot tell a condition on sizes or read numbers.
+
+    None from it leaves torch's own error.
+    """
+    plain = env.evaluate_expr
+
+    def evaluate(expression: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return plain(expression, *args, **kwargs)
+        except DATA_DEPENDENT:
+            found = answer(expression)
+            if found is None:
+                raise
+            return found
+
+    env.evaluate_expr = evaluate
+    try:
+        yield
+    finally:
+        del env.evaluate_expr
+
+
+def current_tracer() -> Any:
+    """What writes the running trace, or None outside of one."""
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+    mode = get_proxy_mode()
+    return None if mode is None else mode.tracer
+
+
+def readings(graph: torch.fx.Graph) -> dict[str, torch.fx.Node]:
+    """The tensor behind each number that a trace has read from one, by the number's symbol."""
+    found: dict[str, torch.fx.Node] = {}
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten._local_scalar_dense.default):
+        value = node.meta.get("val")
+        for symbol in value.node.expr.free_symbols if isinstance(value, SYMBOLIC) else ():
+            found.setdefault(symbol.name, node.args[0])
+    return found
+
+
+def is_condition(expression: Any) -> bool:
+    """True for what is true or false, False for a number."""
+    return isinstance(expression, sympy.logic.boolalg.Boolean) and not expression.is_Symbol
+
+
+def reading(number: int, like: Any) -> Any:
+    """A symbol for the number read first, second, ... in a question."""
+    return sympy.Symbol(f"read{number}", integer=like.is_integer, real=True)
+
+
+def note(tracer: Any, target: Any, args: tuple[Any, ...], place: str) -> None:
+    """Write a call that gives one truth value into a trace, after what is there."""
+    from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+    node = tracer.graph.call_function(target, args)
+    with disable_proxy_modes_tracing():
+        node.meta["val"] = args[0][0].meta["val"].new_empty((), dtype=torch.bool)
+    node.meta["stack_trace"] = place
+
+
+def initial_state(optimizer: torch.optim.Optimizer) -> dict[Any, dict[str, Any]]:
+    """The state of each parameter, made where the optimizer would make it in its first step. It stays as it was.
+
+    Raises InputError for an optimizer whose first step differs from the others.
+    """
+    before = optimizer.state
+    state: dict[Any, dict[str, Any]] = {p: dict(before.get(p, {})) for g in optimizer.param_groups for p in g["params"]}
+    optimizer.state = defaultdict(dict, state)
+    gradients = {p: p.grad for p in state}
+    begin = getattr(optimizer, "_init_group", None)
+    name = type(optimizer).__name__
+    if begin is None:
+        raise InputError(f"the optimizer {name} makes its state while it steps: take one step before the capture")
+    try:
+        for parameter in state:
+            parameter.grad = torch.zeros_like(parameter)
+        for group in optimizer.param_groups:
+            begin(group, *([] for _ in range(len(inspect.signature(begin).parameters) - 1)))
+            if group.get("momentum") and isinstance(optimizer, torch.optim.SGD):
+                for parameter in group["params"]:
+                    if optimizer.state[parameter].get("momentum_buffer") is not None:
+                        continue
+                    if group["dampening"]:
+                        raise InputError("the first step of SGD with dampening differs: take it before the capture")
+                    optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return {p: dict(optimizer.state[p]) for p in state}
+    finally:
+        optimizer.state = before
+        for parameter, gradient in gradients.items():
+            parameter.grad = gradient
+
+
+def guards_in(env: Any) -> tuple[Any, ...]:
+    """The conditions on sizes that a shape environment has noted."""
+    return tuple(dict.fromkeys(g.expr for g in env.guards))
 
 
 def guards_of(ep: Any) -> tuple[Any, ...]:
@@ -252,7 +391,7 @@ def guards_of(ep: Any) -> tuple[Any, ...]:
         value = node.meta.get("val") if node.op == "placeholder" else None
         for size in value.shape if isinstance(value, torch.Tensor) else ():
             if isinstance(size, torch.SymInt):
-                return tuple(dict.fromkeys(g.expr for g in size.node.shape_env.guards))
+                return guards_in(size.node.shape_env)
     return ()
 
 

@@ -91,6 +91,17 @@ def _narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return x.index_select(dim, start.reshape(()) + torch.arange(length, device=x.device))
 
 
+def _equal(x: Tensor, y: Tensor) -> Any:
+    """torch gives a Python truth value at once; here it is one that a branch can ask for."""
+    if x.shape != y.shape:
+        return False
+    return (x == y).all().item()
+
+
+def _allclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    return torch.isclose(x, y, rtol, atol, equal_nan).all().item()
+
+
 _aten = torch.ops.aten
 _OWN: Mapping[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.combinations, _aten.combinations, _aten.combinations.default), _combinations),
@@ -98,4 +109,6 @@ _OWN: Mapping[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.corrcoef, Tensor.corrcoef, _aten.corrcoef, _aten.corrcoef.default), _corrcoef),
     **dict.fromkeys((torch.narrow, Tensor.narrow), _narrow),
     torch.nn.functional.gaussian_nll_loss: _gaussian_nll_loss,
+    **dict.fromkeys((torch.equal, Tensor.equal), _equal),
+    **dict.fromkeys((torch.allclose, Tensor.allclose), _allclose),
 }

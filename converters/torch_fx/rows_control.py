@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +16,29 @@ from unigraph.ops.idioms import cast, reshape
 from .rowbook import rows
 
 hop = torch.ops.higher_order
+
+# The truth value that Python asked for at a branch: that of question number so and so over tensors read.
+_library = torch.library.Library("unigraph", "FRAGMENT")
+_library.define("decide(Tensor[] read, int question) -> Tensor")
+_library.impl("decide", lambda read, question: read[0].new_empty((), dtype=torch.bool), "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "unigraph::decide", lambda read, question: read[0].new_empty((), dtype=torch.bool), lib=_library
+)
+DECIDE = torch.ops.unigraph.decide.default
+
+
+@dataclass(frozen=True)
+class Question:
+    """A condition over numbers read from tensors: ``condition`` holds a symbol of ``symbols`` for each of them."""
+
+    condition: Any
+    symbols: tuple[Any, ...]
+
+
+def _decide(b: Any, read: Sequence[Value], question: int) -> Value:
+    asked = b.sizes.questions[question]
+    with b.sizes.known({s.name: reshape(b, x, ()) for s, x in zip(asked.symbols, read, strict=True)}):
+        return b.sizes.truth(b, asked.condition)
 
 
 def walking(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,10 +61,9 @@ def _cond(walker: Any, predicate: Any, yes: Any, no: Any, operands: Sequence[Any
         return walker.inline(yes if predicate else no, list(operands))
     if not isinstance(predicate, Value):
         raise Unsupported("torch.cond on a size", "compare it before and pass a tensor")
-    values = tensors(operands, "torch.cond")
-    types = [v.type for v in values]
+    values, branches = walker.keyed_regions((no, yes), tensors(operands, "torch.cond"))
     which = reshape(b, cast(b, predicate, bool_), ())
-    return b.cond(which, *values, branches=[walker.region(m, types) for m in (no, yes)])
+    return b.cond(which, *values, branches=branches)
 
 
 @walking
@@ -103,11 +126,22 @@ def _grad_mode(walker: Any, enabled: bool, module: Any, *operands: Any) -> Any:
 
 @walking
 def _checkpoint(walker: Any, module: Any, *operands: Any, **options: Any) -> Any:
-    return walker.inline(module, operands)
+    """What a gradient computes again instead of keeping it."""
+    if not all(isinstance(o, Value) for o in operands):
+        return walker.inline(module, operands)
+    values, (body,) = walker.keyed_regions((module,), operands)
+    results = walker.b.remat(*values, body=body)
+    return results if returns_several(module) else results[0]
+
+
+def returns_several(module: Any) -> bool:
+    """True when a sub-module gives a tuple or list."""
+    return isinstance(next(iter(module.graph.find_nodes(op="output"))).args[0], (tuple, list))
 
 
 rows(
     {
+        DECIDE: _decide,
         hop.cond: _cond,
         hop.while_loop: _while,
         hop.scan: _scan,

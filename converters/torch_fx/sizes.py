@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from unigraph import dims
 from unigraph.dims import Constraint, Dim
+from unigraph.dtypes import bool_
 from unigraph.errors import Unsupported
 from unigraph.graph import Value
 
@@ -60,8 +62,9 @@ class Sizes:
     ``names`` maps torch's symbols to dims of the graph; a symbol without an entry keeps its name.
     """
 
-    def __init__(self, names: Mapping[str, Dim] | None = None):
+    def __init__(self, names: Mapping[str, Dim] | None = None, questions: Sequence[Any] = ()):
         self.names: dict[str, Dim] = dict(names or {})
+        self.questions = questions  # conditions that branches of Python asked for
         self.values: dict[str, Value] = {}  # unbacked symbols that an operation computed
         self._cache: dict[Any, Dim] = {}
 
@@ -115,6 +118,49 @@ class Sizes:
             return fraction.numerator, fraction.denominator
         return self._walk(e), 1
 
+    @contextmanager
+    def known(self, values: Mapping[str, Value]) -> Iterator[None]:
+        """A block in which these symbols have these values, and no others have any that it gives them."""
+        before = dict(self.values)
+        self.values.update(values)
+        try:
+            yield
+        finally:
+            self.values.clear()
+            self.values.update(before)
+
+    def truth(self, b: Any, e: Any) -> Value:
+        """A condition on numbers as a truth value of the graph."""
+        name = type(e).__name__
+        if name in ("And", "Or"):
+            return _over(name.lower())(b, *[self.truth(b, a) for a in e.args])
+        if name == "Not":
+            return b.not_(self.truth(b, e.args[0]))
+        if name in ("BooleanTrue", "BooleanFalse"):
+            return b.constant(name == "BooleanTrue")
+        if name not in _COMPARISONS:
+            raise Unsupported(f"the condition {e} (uses {name})")
+        known = self.values.get(getattr(e.args[0], "name", ""))
+        if known is not None and known.type.dtype is bool_ and e.args[1].is_Integer and name == "Equality":
+            return known if int(e.args[1]) == 1 else b.not_(known)  # torch asks whether the truth value is 1
+        sides = [self._whole(b, a) for a in e.args]
+        if None in sides:
+            sides = [self._compute(b, a) for a in e.args]
+        return b.apply(_op(_COMPARISONS[name]), sides, {})
+
+    def _whole(self, b: Any, e: Any) -> Value | None:
+        """A whole number computed as such; None where that needs more than sums and products."""
+        if e.is_Symbol and e.name in self.values and self.values[e.name].type.dtype.kind in ("int", "uint", "bool"):
+            return b.convert(self.values[e.name], dtype="i64")
+        if e.is_Integer:
+            return b.constant(int(e), "i64") if -(1 << 63) <= int(e) < 1 << 63 else None
+        if e.is_Symbol and e.name not in self.values and e.is_integer:
+            return b.size(self._walk(e))
+        if type(e).__name__ in ("Add", "Mul"):
+            parts = [self._whole(b, a) for a in e.args]
+            return None if None in parts else _AS_VALUE[type(e).__name__](b, *parts)
+        return None
+
     def value(self, b: Any, size: Any, dtype: Any) -> Value:
         """A symbolic number as a scalar value of the graph, computed where it is needed."""
         return b.convert(self._compute(b, size.node.expr), dtype=dtype)
@@ -132,6 +178,16 @@ class Sizes:
         if rule is None:
             raise Unsupported(f"the number {e} computed from sizes (uses {type(e).__name__})")
         return rule(b, *[self._compute(b, a) for a in e.args])
+
+
+_COMPARISONS = {
+    "Equality": "eq",
+    "Unequality": "ne",
+    "StrictLessThan": "lt",
+    "LessThan": "le",
+    "StrictGreaterThan": "gt",
+    "GreaterThan": "ge",
+}
 
 
 def _over(op: str) -> Callable[..., Value]:

@@ -9,6 +9,8 @@ import operator
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from unigraph import dims
 from unigraph.builder import GraphBuilder
 from unigraph.errors import Gaps, TypeCheckError, UnigraphError, Unsupported
 from unigraph.graph import CONSTANT, Graph, Value
+from unigraph.tree import Signature
 from unigraph.types import TensorType, same_shape
 
 from .helpers import Number
@@ -46,7 +49,8 @@ class TorchBuilder(GraphBuilder):
         self.node: fx.Node | None = None  # the node being lowered, for rows that need its memory layout
         self.in_region = False
         self._key: Value | None = None
-        self._draws = 0
+        self.drawn = False
+        self._draws = count()  # one for the program and all its regions
         self._fresh = 0
 
     @property
@@ -63,16 +67,31 @@ class TorchBuilder(GraphBuilder):
 
     def draw(self) -> Value:
         """A key for one random operator: the key input folded with a running number."""
-        if self.in_region:
-            raise Unsupported("a random operator inside a branch or loop", "draw before it and pass the numbers in")
+        key = self.source_key()
+        self.drawn = True
+        return self.rng_fold_in(key, self.constant(next(self._draws), "u32"))
+
+    def source_key(self) -> Value:
+        """The key that all draws come from. Raises Unsupported in a region that is lent none."""
         if self._key is None:
+            if self.in_region:
+                raise Unsupported("a random operator inside a loop", "draw before it and pass the numbers in")
             name = "key"
             while self.is_taken(name):
                 name += "_"
             self._key = self.key(name)
-        counter = self.constant(self._draws, "u32")
-        self._draws += 1
-        return self.rng_fold_in(self._key, counter)
+        return self._key
+
+    def within(self, name: str = "") -> TorchBuilder:
+        """A builder of a region of this program."""
+        inner = TorchBuilder(name, self.sizes)
+        inner.in_region, inner._draws = True, self._draws
+        inner.scope, inner.source = self.scope, self.source
+        return inner
+
+    def lend_key(self) -> None:
+        """Give a region a key as its last input, to draw from."""
+        self._key = self.key("key")
 
     def fresh(self, stem: str) -> str:
         """A new name: of a size that torch does not show, or of a value that stands in for a missing one."""
@@ -307,14 +326,39 @@ class Walker:
 
     def region(self, module: fx.GraphModule, types: Sequence[TensorType], name: str = "") -> Graph:
         """A closed region from a sub-module whose placeholders are tensors of these types."""
-        inner = TorchBuilder(name, self.b.sizes)
-        inner.in_region = True
-        inner.scope, inner.source = self.b.scope, self.b.source
-        walker = Walker(inner, self.gaps, self.failed)
+        return self._region(self.b.within(name), module, types)
+
+    def keyed_regions(
+        self, modules: Sequence[fx.GraphModule], operands: Sequence[Value]
+    ) -> tuple[list[Value], list[Graph]]:
+        """Regions over the same operands, each walked once a call; with a key among them when one draws from it."""
+        types, regions, drawn = [v.type for v in operands], [], False
+        for module in modules:
+            inner = self.b.within()
+            regions.append(self._region(inner, module, types, keyed=True))
+            drawn = drawn or inner.drawn
+        if drawn:
+            return [*operands, self.b.source_key()], regions
+        return list(operands), [r.replace(inputs=r.inputs[:-1], signature=_flat_signature(r)) for r in regions]
+
+    def _region(
+        self, inner: TorchBuilder, module: fx.GraphModule, types: Sequence[TensorType], keyed: bool = False
+    ) -> Graph:
         values = [inner.input(f"x{i}", t.dtype, t.shape) for i, t in enumerate(types)]
-        result = walker.inline(module, values)
-        items = result if isinstance(result, (list, tuple)) else (result,)
-        return inner.build(tuple(_leaf(i) for i in items))
+        if keyed:
+            inner.lend_key()
+        with self.b.sizes.known({}):
+            result = Walker(inner, self.gaps, self.failed).inline(module, values)
+            items = result if isinstance(result, (list, tuple)) else (result,)
+            return inner.build(tuple(_leaf(i) for i in items))
+
+
+def _flat_signature(region: Graph) -> Signature:
+    """The signature of a region without its last input."""
+    assert region.signature is not None
+    args = region.signature.args
+    children, names = args.children[:-1], region.signature.arg_names[:-1]
+    return replace(region.signature, args=replace(args, children=children), arg_names=names)
 
 
 _LOST = object()  # a result of which not even the type can be said, since an operation before it is a gap
