@@ -398,3 +398,15 @@ def test_buffers_outside_the_checkpoint_are_constants() -> None:
     back = ug.to_torch(graph)
     back.load_state_dict(module.state_dict())
     assert torch.equal(back(torch.ones(2, 3)), module(torch.ones(2, 3)))
+
+
+def test_batch_norm_by_computed_statistics_trains():
+    b = ug.GraphBuilder()
+    x = b.input("x", "f32", (4, 3))
+    mean, variance = b.mean(x, axes=(0,)), b.var(x, axes=(0,), correction=0.0)
+    module = ug.to_torch(b.build(b.batch_norm(x, mean, variance, axis=1, epsilon=1e-5)))
+    given = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weight = torch.arange(12.0).reshape(4, 3)
+    (found,) = torch.autograd.grad((module(given) * weight).sum(), given)
+    wanted = torch.nn.functional.batch_norm(given, None, None, training=True)
+    torch.testing.assert_close(found, torch.autograd.grad((wanted * weight).sum(), given)[0])

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 
 from unigraph import dims
 from unigraph.dtypes import dtype
 from unigraph.errors import Unsupported
-from unigraph.graph import Value
+from unigraph.graph import STATE, Value
 from unigraph.ops.idioms import cast, reshape
 
 from .import_elementwise import to_shape
@@ -265,6 +266,11 @@ def global_pool(n: Node) -> Value:
 # -- norms -----------------------------------------------------------------------------------------
 
 
+def statistics(graph: onnx.GraphProto) -> set[str]:
+    """Names of what BatchNormalization nodes read as running mean and variance."""
+    return {name for node in graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]}
+
+
 @rows("BatchNormalization")
 def batch_norm(n: Node) -> Any:
     """Inference; in training mode (opset 14 on) also the new running statistics."""
@@ -272,7 +278,8 @@ def batch_norm(n: Node) -> Any:
     epsilon, momentum = n.attr("epsilon", 1e-5), n.attr("momentum", 0.9)
     if n.opset < 9 and not n.attr("spatial", 1):
         raise Unsupported("BatchNormalization with spatial=0 (statistics for each position)")
-    training = n.attr("training_mode", 0) if n.opset >= 14 else n.outputs > 1
+    declared = n.attr("training_mode", 0) if n.opset >= 14 else n.outputs > 1
+    training = declared or n.importer.training
     kind = mean.type.dtype
     if not training:
         wide = cast(n.b, x, kind) if kind.bits > x.type.dtype.bits else x
@@ -286,7 +293,22 @@ def batch_norm(n: Node) -> Any:
     fresh = [
         n.b.add(n.b.mul(old, momentum), n.b.mul(new, 1.0 - momentum)) for old, new in ((mean, now), (variance, spread))
     ]
+    if n.importer.training and not declared:
+        _keep(n, (mean, variance), fresh)
     return (y, *fresh, now, spread)[: n.outputs]
+
+
+def _keep(n: Node, states: Sequence[Value], fresh: Sequence[Value]) -> None:
+    """Running statistics updated by every call."""
+    if n.b is not n.importer.top:
+        raise Unsupported("BatchNormalization in training mode inside a subgraph")
+    for state, new in zip(states, fresh):
+        if state.role != STATE:
+            raise Unsupported("BatchNormalization in training mode whose running statistics are no initializers")
+        if state.name in n.importer.updated:
+            raise Unsupported(f"two BatchNormalization nodes share the running statistic {state.name!r}")
+        n.importer.updated.add(state.name)
+        n.b.update(state, new)
 
 
 @rows("InstanceNormalization")

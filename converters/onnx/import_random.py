@@ -73,9 +73,9 @@ def dropout(n: Node) -> Any:
     """Identity, unless the training flag is set: then elements are dropped by the graph's key."""
     x = n.value(0)
     if n.opset >= 12:
-        training = n.has(2) and bool(n.scalar(2))
+        training = n.importer.training or (n.has(2) and bool(n.scalar(2)))
     else:
-        training = n.opset < 7 and not n.attr("is_test", 0)
+        training = n.importer.training or (n.opset < 7 and not n.attr("is_test", 0))
     if n.opset >= 12:
         ratio = n.value(1) if n.has(1) else n.b.constant(0.5, f32)
     else:

@@ -67,6 +67,7 @@ def from_onnx(
     *,
     shapes: Mapping[str, Sequence[Any] | None] | None = None,
     values: Mapping[str, Any] | None = None,
+    training: bool = False,
 ) -> Graph:
     """A graph from an ONNX model: a path, its bytes, or a ModelProto (opset 1 and up).
 
@@ -74,15 +75,19 @@ def from_onnx(
     and axis. ``shapes`` replaces the declared shape of an input by name (ints or names); for a sequence
     it lists the shapes of its items, for an optional that is absent it is None. ``values`` fixes inputs:
     they are constants of the graph then, which a model needs whose input decides a rank or an axis.
-    Floating initializers become weights under their names. The graph returns a tuple in output order
-    (bare arrays; sequences as lists). Nodes that draw at random (dropout in training mode too) add one
-    input, a key.
+    Floating initializers become weights under their names, running statistics of BatchNormalization buffers.
+    The graph returns a tuple in output order (bare arrays; sequences as lists). Nodes that draw at random
+    (dropout in training mode too) add one input, a key.
+
+    ``training`` puts BatchNormalization and Dropout into training mode, whatever the nodes say: the former
+    norms by its batch, and its running statistics are states that a call updates; the latter drops. Names stay,
+    so ``from_onnx(path).bind(trained)`` is the model for inference with what was trained.
 
     Raises FormatError for a broken model, InputError for a wrong name in ``shapes`` or ``values``, and
     UnsupportedError listing every node that cannot be carried.
     """
     model, folder = read(model_or_path)
-    return Importer(model, folder).run(shapes or {}, values or {})
+    return Importer(model, folder, training).run(shapes or {}, values or {})
 
 
 _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
@@ -91,8 +96,9 @@ _ELEMENT_TYPES = frozenset(onnx.TensorProto.DataType.values())
 class Importer:
     """The walk over one model: an environment of named values, a builder, and the gaps found."""
 
-    def __init__(self, model: onnx.ModelProto, folder: str):
-        self.model, self.folder = model, folder
+    def __init__(self, model: onnx.ModelProto, folder: str, training: bool = False):
+        self.model, self.folder, self.training = model, folder, training
+        self.statistics = import_nn.statistics(model.graph)
         self.b = self.top = GraphBuilder(model.graph.name)
         self.root_key: Value | None = None
         self.gaps = Gaps(f"importing {model.graph.name or 'an ONNX model'}")
@@ -100,6 +106,7 @@ class Importer:
         self.key_uses: list[None] = []  # one for each node that draws at random
         self.active: list[tuple[str, str]] = []  # functions being walked, outermost first
         self.data_sizes: list[str] = []  # names of sizes known only at run time
+        self.updated: set[str] = set()  # running statistics that a node has updated
         self.functions = {(f.domain, f.name): f for f in model.functions}
 
     def run(self, shapes: Mapping[str, Sequence[Any] | None], values: Mapping[str, Any]) -> Graph:
@@ -235,9 +242,12 @@ class Importer:
             self.gaps.add("sparse initializer", "sparse tensors are not carried", sparse.values.name)
 
     def _held(self, name: str, data: np.ndarray) -> Operand:
-        """Floating tensors of rank 1 and more are weights; small integers are sizes; the rest constants."""
+        """Floating tensors of rank 1 and more are weights, or buffers or states when they are running
+        statistics; small integers are sizes; the rest constants."""
         if data.dtype in (np.int64, np.int32) and data.size <= MAX_ELEMENTS:
             return Sizes.of(data.astype(object), data.dtype)
+        if name in self.statistics:
+            return self.b.state(name, data) if self.training else self.b.buffer(name, data)
         if data.ndim and (data.dtype.kind in "fc" or data.dtype.kind == "V" or data.size > MAX_ELEMENTS):
             return self.b.weight(name, data)
         return self.b.constant(data)

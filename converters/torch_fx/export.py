@@ -7,7 +7,7 @@ import keyword
 import operator
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -58,9 +58,9 @@ def to_torch(graph: GraphLike) -> fx.GraphModule:
 class _ExportTable(TorchTable):
     """The torch table, recording: constants are told to the recorder, nodes carry scopes."""
 
-    def __init__(self, recorder: Recorder, mode: Any):
+    def __init__(self, recorder: Recorder, mode: Any, fixed: Set[Value]):
         super().__init__(*PARTS)
-        self.recorder, self.mode = recorder, mode
+        self.recorder, self.mode, self.fixed = recorder, mode, fixed
         self.rows.update(Regions(recorder).rows())
 
     def constant(self, array: Any, type_: TensorType) -> Any:
@@ -72,6 +72,8 @@ class _ExportTable(TorchTable):
         return fake
 
     def call(self, operation: Operation, row: Row, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if operation.op is batch_norm and not self.fixed >= set(operation.inputs[1:3]):
+            return NotImplemented  # torch's own has no derivative by its statistics
         before = self.recorder.scope
         self.recorder.scope = operation.scope or before
         try:
@@ -96,7 +98,9 @@ class _Export:
     def __init__(self, graph: Graph):
         self.graph, self.signature = graph, signature_of(graph)
         self.mode, self.recorder = fake_mode(), Recorder()
-        self.table = _ExportTable(self.recorder, self.mode)
+        self.table = _ExportTable(
+            self.recorder, self.mode, {v for v in graph.data if v.role != WEIGHT or self._is_statistic(v)}
+        )
         self.program = Program(graph, self.table)
         self.frame, self.fx = self.recorder.frame, self.recorder.frame.graph
         self.sizes = self._symbols()
