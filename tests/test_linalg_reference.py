@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unigraph.errors import Unsupported
 from unigraph.runtime.numpy import linalg, schur
 
 RANDOM = np.random.default_rng(7)
@@ -61,10 +60,37 @@ def test_schur_of_complex(size: int) -> None:
     assert not np.tril(t, -1).any()
 
 
-def test_schur_of_real_with_real_eigenvalues() -> None:
-    x = _matrix("f8", 8, 8)
-    x = x + x.T
+REAL = {
+    "any": lambda n: np.random.default_rng(n).standard_normal((n, n)),
+    "symmetric": lambda n: _symmetric(n),
+    "skew": lambda n: np.triu(_symmetric(n), 1) - np.triu(_symmetric(n), 1).T,
+    "cycle": lambda n: np.roll(np.eye(n), 1, 0),
+    "defective": lambda n: np.eye(n) + np.eye(n, k=1),
+    "blocks": lambda n: np.kron(np.eye(n), np.array([[1.0, 2.0], [-3.0, 1.0]])),
+    "zero": lambda n: np.zeros((n, n)),
+}
+
+
+def _symmetric(n: int) -> np.ndarray:
+    x = np.random.default_rng(n).standard_normal((n, n))
+    return x + x.T
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 9, 30])
+@pytest.mark.parametrize("kind", REAL)
+def test_schur_of_real(kind: str, size: int) -> None:
+    x = REAL[kind](size)
     t, q = schur.schur(x)
+    assert t.dtype == x.dtype and not np.tril(t, -2).any()
     _near(q @ t @ q.T, x)
-    with pytest.raises(Unsupported, match="eigenvalues are real"):
-        schur.schur(np.array([[0.0, 1.0], [-1.0, 0.0]]))
+    _near(q @ q.T, np.eye(len(x)))
+    below = np.diag(t, -1)
+    assert not (below[1:] * below[:-1]).any()  # blocks of 2 by 2, apart from each other
+    for k in np.flatnonzero(below):
+        assert t[k, k] == t[k + 1, k + 1] and t[k, k + 1] * t[k + 1, k] < 0
+    if kind == "symmetric":
+        assert not below.any()
+
+
+def test_schur_of_what_is_not_finite() -> None:
+    assert all(np.isnan(part).all() for part in schur.schur(np.array([[1.0, np.inf], [0.0, 1.0]])))

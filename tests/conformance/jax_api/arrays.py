@@ -2,8 +2,8 @@
 
 Domains: none for both signs, ``+`` positive, ``u`` inside (0, 1), ``h`` above 1, ``s`` sorted, ``n`` with NaN,
 ``m`` positive definite matrices, ``d`` matrices with a strong diagonal, ``l`` the same but lower triangular,
-``<N`` integers in [0, N), ``p`` a permutation. Keys: ``key`` (threefry), ``rbg``, ``unsafe_rbg`` and, as
-plain words, ``raw`` and ``raw_rbg``.
+``<N`` integers in [0, N), ``p`` a permutation. Keys: ``key`` (threefry), ``key:rbg``, ``key:unsafe_rbg`` and, as
+plain words, ``raw`` and ``raw:rbg``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ _DTYPES: dict[str, Any] = {
     "c128": np.complex128,
 }
 _ARRAY = re.compile(rf"({'|'.join(_DTYPES)})\[([\d,]*)\](.*)")
-_KEY = re.compile(r"(key|rbg|unsafe_rbg|raw|raw_rbg)(?:\[(\d+)\])?")
+_KEY = re.compile(r"(key|raw)(?::(rbg|unsafe_rbg))?(?:\[(\d+)\])?")
 _WIDE = re.compile(r"(?:[iuf]64|c128)\[")
-_IMPLEMENTATIONS = {"key": "threefry2x32", "raw": "threefry2x32", "raw_rbg": "rbg"}
 
 
 def is_array(leaf: Any) -> bool:
@@ -46,10 +45,10 @@ def make(description: str, random: np.random.RandomState) -> Any:
     """The array or key that a description stands for."""
     found = _KEY.fullmatch(description)
     if found:
-        kind, count = found.groups()
-        key = jax.random.key(random.randint(1 << 30), impl=_IMPLEMENTATIONS.get(kind, kind))
+        kind, implementation, count = found.groups()
+        key = jax.random.key(random.randint(1 << 30), impl=implementation or "threefry2x32")
         key = jax.random.split(key, int(count)) if count else key
-        return jax.random.key_data(key) if kind.startswith("raw") else key
+        return jax.random.key_data(key) if kind == "raw" else key
     name, dims, domain = _ARRAY.fullmatch(description).groups()  # type: ignore[union-attr]
     shape = tuple(int(d) for d in dims.split(",") if d)
     dtype = np.dtype(_DTYPES[name])

@@ -279,7 +279,7 @@ TABLE: Table = {
         call("f32[4,4]l", "f32[4,2]", left_side=True, lower=True),
         call("c64[3,3]l", "c64[2,3]", lower=True, transpose_a=True, conjugate_a=True),
     ),
-    **rows(_L, "tridiagonal", call("f32[4,4]m", lower=True)),
+    **rows(_L, "tridiagonal", call("f32[4,4]m", lower=True).scaled(10, "reflections, one after the other")),
     **rows(
         _L,
         "tridiagonal_solve",

@@ -63,7 +63,9 @@ TABLE: Table = {
     ),
     **rows(_P, "scaled_matmul", call("f32[1,4,32]", "f32[1,3,32]").through(lambda f, a, b: f(*_operands(a, b)))),
     # -- initializers: each returns a function of a key and a shape
-    **rows(_I, "uniform normal truncated_normal", call("key", (3, 4)).through(_make), call("rbg", (8,)).through(_make)),
+    **rows(
+        _I, "uniform normal truncated_normal", call("key", (3, 4)).through(_make), call("key:rbg", (8,)).through(_make)
+    ),
     **rows(_I, "constant", call("key", (3, 4), 2.5).through(_make)),
     **rows(_I, "zeros ones", call("key", (3, 4))),
     **rows(_I, "orthogonal", call("key", (4, 3)).through(_make), call("key", (3, 4), 0.5).through(_make)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import Call, Table, call, rows
 
 _P = "jax.random"
-_KEYS = ("key", "rbg", "unsafe_rbg", "raw")
+_KEYS = ("key", "key:rbg", "key:unsafe_rbg", "raw")
 
 
 def _each(*arguments: object, **options: object) -> tuple[Call, ...]:
@@ -17,7 +17,7 @@ _S = (3, 4)
 
 TABLE: Table = {
     **rows(_P, "PRNGKey key", call("i32[]"), call(7), call("i32[]", impl="rbg"), call("u32[]", impl="unsafe_rbg")),
-    **rows(_P, "key_data clone", call("key"), call("rbg[3]")),
+    **rows(_P, "key_data clone", call("key"), call("key:rbg[3]")),
     **rows(_P, "wrap_key_data", call("u32[2]").through(lambda f, d: f(d)), call("u32[3,4]", impl="rbg")),
     **rows(_P, "split", *_each(), *_each(5), call("key", (2, 3))),
     **rows(_P, "fold_in", *_each(7), *_each("i32[]+"), call("key", "u32[]")),
